@@ -1,0 +1,117 @@
+package protocol
+
+// Ports inside a sandbox (E2B: envd 49983, code interpreter 49999).
+const (
+	EnvdPort            = 49983
+	CodeInterpreterPort = 49999
+)
+
+// Headers of E2B's data plane and of its control plane.
+const (
+	HeaderSandboxID   = "E2b-Sandbox-Id"
+	HeaderSandboxPort = "E2b-Sandbox-Port"
+	HeaderAccessToken = "X-Access-Token"
+	HeaderAPIKey      = "X-API-Key"
+)
+
+// Headers that only Cubby's own client sends with POST /execute; other servers
+// ignore them.
+const (
+	// HeaderTimeoutMS bounds the execution, in milliseconds of wall time.
+	HeaderTimeoutMS = "Cubby-Timeout-Ms"
+	// HeaderMaxOutput bounds stdout and stderr, in bytes for each stream.
+	HeaderMaxOutput = "Cubby-Max-Output"
+)
+
+// ExecuteRequest is the body of POST /execute. ContextID and Language exclude
+// each other.
+type ExecuteRequest struct {
+	Code      string            `json:"code"`
+	ContextID string            `json:"context_id,omitempty"`
+	Language  string            `json:"language,omitempty"`
+	EnvVars   map[string]string `json:"env_vars,omitempty"`
+}
+
+// Context is a kernel with its own state and working directory.
+type Context struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+}
+
+// CreateContextRequest is the body of POST /contexts.
+type CreateContextRequest struct {
+	Language string `json:"language,omitempty"`
+	Cwd      string `json:"cwd,omitempty"`
+	// Shell asks for a richer shell of the language: "ipython" for Python. Not
+	// in E2B's protocol.
+	Shell string `json:"shell,omitempty"`
+}
+
+// Types of the lines that POST /execute answers.
+const (
+	EventExecutions = "number_of_executions"
+	EventStdout     = "stdout"
+	EventStderr     = "stderr"
+	EventResult     = "result"
+	EventError      = "error"
+	EventKeepalive  = "keepalive"
+	EventEnd        = "end_of_execution"
+)
+
+// Event is one line of the NDJSON that POST /execute answers. The wire is
+// ASCII: everything else is \u-escaped, so that clients may cut it anywhere.
+type Event struct {
+	Type string `json:"type"`
+
+	ExecutionCount int `json:"execution_count,omitempty"` // number_of_executions
+
+	Text      string `json:"text,omitempty"`      // stdout, stderr; text/plain of a result
+	Timestamp string `json:"timestamp,omitempty"` // stdout, stderr: RFC 3339
+
+	*ResultData     // result
+	*ErrorData      // error
+	*EndOfExecution // end_of_execution
+}
+
+// ResultData is what a result line carries beside its text, under E2B's names.
+// PNG, JPEG and PDF are base64.
+type ResultData struct {
+	HTML         string         `json:"html,omitempty"`
+	Markdown     string         `json:"markdown,omitempty"`
+	SVG          string         `json:"svg,omitempty"`
+	PNG          string         `json:"png,omitempty"`
+	JPEG         string         `json:"jpeg,omitempty"`
+	PDF          string         `json:"pdf,omitempty"`
+	LaTeX        string         `json:"latex,omitempty"`
+	JSON         any            `json:"json,omitempty"`
+	JavaScript   string         `json:"javascript,omitempty"`
+	Data         any            `json:"data,omitempty"`
+	Chart        any            `json:"chart,omitempty"`
+	IsMainResult bool           `json:"is_main_result"`
+	Extra        map[string]any `json:"extra"`
+}
+
+// ErrorData is an uncaught error of the code that ran.
+type ErrorData struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// EndOfExecution is what Cubby adds to the last line; E2B's clients ignore it.
+type EndOfExecution struct {
+	ExitCode    int   `json:"exit_code"`
+	DurationMS  int64 `json:"duration_ms"`
+	Truncated   bool  `json:"truncated,omitempty"`
+	TimedOut    bool  `json:"timed_out,omitempty"`
+	OOMKilled   bool  `json:"oom_killed,omitempty"`
+	Interrupted bool  `json:"interrupted,omitempty"`
+	// Limit is the bound that was hit: "time", "memory" or "output".
+	Limit string `json:"limit,omitempty"`
+	// StateLost says that the kernel ended: variables are gone and the next
+	// call starts a fresh one.
+	StateLost bool `json:"state_lost,omitempty"`
+	// FreshKernel says that this call began in a kernel that replaced a dead one.
+	FreshKernel bool `json:"fresh_kernel,omitempty"`
+}
