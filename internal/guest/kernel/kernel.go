@@ -1,0 +1,118 @@
+// Package kernel holds the language kernels that run inside a sandbox, and says
+// how to start one.
+//
+// A kernel is a process that keeps the state of a programming language between
+// calls. It has /dev/null as standard input, pipes as standard output and error
+// (the code and its children write there directly) and, on descriptor 3, one end
+// of a stream socket that carries one JSON object a line: requests in, events out
+// (see [Request] and [Event]). A kernel runs one request at a time and survives a
+// SIGINT, which ends the request that is running.
+//
+// The kernels of Python and JavaScript are scripts, which the guest writes to a
+// folder that the code cannot change (see [Files]). Bash has no JSON and reads
+// sockets byte by byte, so a Bash kernel is this program again, running
+// [BashMain], with the shell as its child: see bash.go.
+package kernel
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+)
+
+//go:embed *.py *.cjs *.sh
+var scripts embed.FS
+
+// BashArg is the first argument with which a program that embeds this package
+// must call [BashMain], before anything else: the Bash kernel is started as
+// `/proc/self/exe bash-kernel SHELL DIR`.
+const BashArg = "bash-kernel"
+
+// Command says how to start a kernel. The caller adds the descriptors, the user,
+// the working directory and the environment that the code is to see.
+type Command struct {
+	// Path is the program, and Args its arguments without the program's name.
+	Path string
+	Args []string
+	// Env holds KEY=value pairs which this kernel needs besides the caller's. The
+	// caller puts them last, so that they win.
+	Env []string
+}
+
+// Request is what the guest asks of a kernel.
+type Request struct {
+	// Op is "execute".
+	Op string `json:"op"`
+	// ID is repeated in every event about this request.
+	ID int64 `json:"id"`
+	// Code is the source, without NUL bytes.
+	Code string `json:"code"`
+	// Env is set before the code runs, and what was there is put back afterwards.
+	Env map[string]string `json:"env,omitempty"`
+	// Cwd is the working directory for this call alone; empty leaves it as it is.
+	Cwd string `json:"cwd,omitempty"`
+	// Drain asks JavaScript to answer "done" only when nothing is pending any
+	// more, timers and sockets included, as `node file.js` ends. Others ignore it.
+	Drain bool `json:"drain,omitempty"`
+}
+
+// Event is what a kernel says. Which fields are set depends on Ev.
+type Event struct {
+	// Ev is "ready" (once), "result", "error", or "done" (last of a request).
+	Ev string `json:"ev"`
+	ID int64  `json:"id,omitempty"`
+
+	// Main is true for the value of the last expression, and Data maps MIME types
+	// to text, base64 or JSON. They belong to "result".
+	Main bool           `json:"main,omitempty"`
+	Data map[string]any `json:"data,omitempty"`
+
+	// Name, Value and Traceback belong to "error".
+	Name      string `json:"name,omitempty"`
+	Value     string `json:"value,omitempty"`
+	Traceback string `json:"traceback,omitempty"`
+
+	// ExitCode belongs to "done".
+	ExitCode int `json:"exit_code"`
+}
+
+// Files returns the scripts by name. The guest writes them to a folder which the
+// code can read but not change; that folder is the dir of the functions below.
+func Files() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	entries, err := fs.ReadDir(scripts, ".")
+	if err != nil {
+		return nil, fmt.Errorf("list the kernel scripts: %w", err)
+	}
+	for _, e := range entries {
+		b, err := scripts.ReadFile(e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read the kernel script %s: %w", e.Name(), err)
+		}
+		files[e.Name()] = b
+	}
+	return files, nil
+}
+
+// Python starts our light kernel or, if ipython is true, the one around IPython's
+// shell, which must be installed.
+func Python(interpreter, dir string, ipython bool) Command {
+	args := []string{"-u", path.Join(dir, "python.py")}
+	if ipython {
+		args = append(args, "--ipython")
+	}
+	return Command{Path: interpreter, Args: args}
+}
+
+// Node starts the JavaScript kernel, which also runs what [StripTypes] makes of
+// TypeScript. It needs Node 12 or later.
+func Node(interpreter, dir string) Command {
+	// The parser that every Node carries is only reachable with this flag.
+	return Command{Path: interpreter, Args: []string{"--expose-internals", "--no-warnings", path.Join(dir, "node.cjs")}}
+}
+
+// Bash starts the Bash kernel. Only a program that calls [BashMain] can use it.
+func Bash(shell, dir string) Command {
+	return Command{Path: "/proc/self/exe", Args: []string{BashArg, shell, dir}}
+}
