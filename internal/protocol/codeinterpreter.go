@@ -115,3 +115,7 @@ type EndOfExecution struct {
 	// FreshKernel says that this call began in a kernel that replaced a dead one.
 	FreshKernel bool `json:"fresh_kernel,omitempty"`
 }
+
+// HeaderVersion carries version.Version on the guest's answers to /init and
+// /health.
+const HeaderVersion = "Cubby-Version"

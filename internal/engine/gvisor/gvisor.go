@@ -1,0 +1,229 @@
+// Package gvisor runs machines on gVisor, the user-space kernel, used as a
+// library: no daemon, no KVM, no root.
+//
+// It must live in a process of its own. gVisor's library swaps the standard
+// streams, raises limits and marks every descriptor close-on-exec, and each
+// sentry and gofer is that process's binary executed again: the binary's main
+// calls [Dispatch] before anything else. Root filesystems have to be visible in
+// the process's mount namespace.
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	gvlog "gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/engine"
+)
+
+// Config says where an engine keeps its files.
+type Config struct {
+	// StateDir holds control sockets and bundles. It must exist, be empty, have
+	// a path of under 64 bytes, and be traversable by every user (mode 0711).
+	StateDir string
+	// OverlayDir is on the disk that takes what machines write. The files there
+	// are unlinked while in use.
+	OverlayDir string
+	// Helper is a statically linked binary that calls Dispatch; empty means the
+	// running program.
+	Helper string
+	// Cgroups places machines; nil means that there are none here.
+	Cgroups *cgroup.Manager
+	// Logger takes gVisor's messages at debug level; nil discards them.
+	Logger *slog.Logger
+	// DebugLog is a folder for the sentries' own logs; empty means none.
+	DebugLog string
+}
+
+// Engine is the gVisor engine. It holds no resources between machines.
+type Engine struct {
+	cfg  Config
+	root bool // real root: machines get an unprivileged user namespace
+
+	// gVisor takes the machine's standard streams from this process's globals.
+	stdio sync.Mutex
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New returns an engine. It sets gVisor's process-wide log target and helper.
+func New(cfg Config) (*Engine, error) {
+	if len(cfg.StateDir) >= 64 {
+		return nil, fmt.Errorf("gvisor: state folder %q: socket paths below it would be too long; set TMPDIR to a shorter one", cfg.StateDir)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Helper != "" {
+		specutils.ExePath = cfg.Helper
+	}
+	gvlog.SetTarget(gvlog.GoogleEmitter{Writer: &gvlog.Writer{Next: logWriter{cfg.Logger}}})
+	root, err := initialUserNamespace()
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{cfg: cfg, root: root}, nil
+}
+
+// Name implements engine.Engine.
+func (*Engine) Name() string { return "gvisor" }
+
+// Probe implements engine.Engine.
+func (e *Engine) Probe(context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("gvisor needs root or a user namespace of its own: allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0) or run as root")
+	}
+	helper := e.cfg.Helper
+	if helper == "" {
+		helper = "/proc/self/exe"
+	}
+	return checkStatic(helper)
+}
+
+// Start implements engine.Engine.
+func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
+	return e.boot(ctx, spec, "")
+}
+
+// Restore implements engine.Engine.
+func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
+	return e.boot(ctx, spec, checkpoint)
+}
+
+func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) (_ engine.Machine, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conf, err := e.config(spec)
+	if err != nil {
+		return nil, err
+	}
+	bundle := filepath.Join(e.cfg.StateDir, "b-"+spec.ID)
+	oci := e.ociSpec(spec)
+	if err := writeBundle(bundle, oci); err != nil {
+		return nil, err
+	}
+	m := &machine{engine: e, conf: conf, bundle: bundle, exit: make(chan engine.Exit, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("gvisor: %s: %w", spec.ID, err), m.Close())
+		}
+	}()
+	guestEnd, err := m.openChannel()
+	if err != nil {
+		return nil, err
+	}
+	err = e.pinned(spec.Limits.CPUs, func() error {
+		m.c, err = e.create(conf, spec.ID, bundle, oci, guestEnd)
+		return err
+	})
+	guestEnd.Close()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.limit(spec); err != nil {
+		return nil, err
+	}
+	if err := m.start(checkpoint); err != nil {
+		return nil, err
+	}
+	m.watch()
+	return m, nil
+}
+
+// create makes sentry and gofer. gVisor takes the machine's standard streams
+// from the globals of this process; they are /dev/null, for a regular file would
+// be written from offset 0 and a closed pipe would kill the guest.
+func (e *Engine) create(conf *config.Config, id, bundle string, oci *ociSpec, guestEnd *os.File) (*container.Container, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	e.stdio.Lock()
+	defer e.stdio.Unlock()
+	in, out, errs := os.Stdin, os.Stdout, os.Stderr
+	os.Stdin, os.Stdout, os.Stderr = null, null, null
+	defer func() { os.Stdin, os.Stdout, os.Stderr = in, out, errs }()
+	return container.New(conf, container.Args{
+		ID:        id,
+		Spec:      oci,
+		BundleDir: bundle,
+		PassFiles: map[int]*os.File{channelFD: guestEnd},
+		Attached:  true, // sentry and gofer die with this process
+	})
+}
+
+func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
+	fs := flag.NewFlagSet("gvisor", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	overlay := "none"
+	if e.cfg.OverlayDir != "" {
+		overlay = "root:dir=" + e.cfg.OverlayDir
+	} else {
+		overlay = "root:memory"
+	}
+	if spec.Limits.Disk > 0 {
+		overlay += fmt.Sprintf(",size=%d", spec.Limits.Disk)
+	}
+	flags := map[string]string{
+		"root":          e.cfg.StateDir,
+		"platform":      "systrap",
+		"network":       "sandbox",
+		"overlay2":      overlay,
+		"host-settings": "ignore",
+		// gVisor's own placement would move this whole process on cgroup v1.
+		"ignore-cgroups": "true",
+		// Boot from our own binary; see RATIONALE.md, "gVisor is pinned".
+		"sidecar-usage-policy": "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
+		"net-disconnect-ok":    "true",
+	}
+	if e.cfg.DebugLog != "" {
+		flags["debug"] = "true"
+		flags["debug-log"] = e.cfg.DebugLog + "/"
+	}
+	for name, value := range flags {
+		if err := fs.Set(name, value); err != nil {
+			return nil, fmt.Errorf("gvisor: option %s=%s: %w", name, value, err)
+		}
+	}
+	conf, err := config.NewFromFlags(fs)
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: options: %w", err)
+	}
+	return conf, nil
+}
+
+func writeBundle(dir string, oci *ociSpec) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(oci)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)
+}
+
+// logWriter hands gVisor's lines to slog.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.log.Debug("gvisor", "line", string(p))
+	return len(p), nil
+}
+
+var _ io.Writer = logWriter{}

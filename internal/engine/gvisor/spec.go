@@ -1,0 +1,103 @@
+package gvisor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/cubby-sandbox/cubby/internal/engine"
+)
+
+type ociSpec = specs.Spec
+
+// channelFD is the descriptor on which the guest finds its channel to the host.
+const channelFD = 3
+
+// Sizes of the memory-backed file systems inside. What they hold counts as the
+// machine's memory.
+const (
+	shmSize = 64 << 20
+	runSize = 32 << 20
+)
+
+// hostUIDBase starts the range of host users that machines of a root server run
+// as: above every range that useradd or systemd hands out, below 2^31.
+const hostUIDBase = 0x70000000
+
+// capabilities is what uid 0 may do inside. gVisor's kernel grants them over
+// its own objects only; on the host they hold in the machine's empty user
+// namespace.
+var capabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN",
+	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+}
+
+func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
+	hostname := spec.Hostname
+	if hostname == "" {
+		hostname = spec.ID
+	}
+	tmpfs := func(dest, options string, size int) specs.Mount {
+		return specs.Mount{Destination: dest, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", options, fmt.Sprintf("size=%d", size)}}
+	}
+	oci := &specs.Spec{
+		Version:  "1.0.2",
+		Hostname: hostname,
+		Root:     &specs.Root{Path: spec.Root},
+		Process: &specs.Process{
+			Args: spec.Args,
+			Env:  spec.Env,
+			Cwd:  "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Soft: 16384, Hard: 16384},
+				{Type: "RLIMIT_CORE"},
+			},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
+			// The guest keeps processes within their number, and a cell's
+			// processes together, with cgroups of the machine's own kernel.
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
+			tmpfs("/dev/shm", "mode=1777", shmSize),
+			tmpfs("/run", "mode=0755", runSize),
+		},
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
+			{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
+		}},
+	}
+	if spec.Limits.Disk > 0 {
+		oci.Process.Rlimits = append(oci.Process.Rlimits,
+			specs.POSIXRlimit{Type: "RLIMIT_FSIZE", Soft: uint64(spec.Limits.Disk), Hard: uint64(spec.Limits.Disk)})
+	}
+	if e.root {
+		// Whoever breaks out of a machine is a user that owns nothing, not even
+		// another machine. (Without root the whole server is in a user
+		// namespace already, and gVisor nests one more.)
+		id := specs.LinuxIDMapping{HostID: hostUIDBase + rand.Uint32N(1<<24), Size: 1}
+		oci.Linux.Namespaces = append(oci.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		oci.Linux.UIDMappings = []specs.LinuxIDMapping{id}
+		oci.Linux.GIDMappings = []specs.LinuxIDMapping{id}
+	}
+	return oci
+}
+
+// initialUserNamespace reports whether uid 0 of this process is the host's.
+func initialUserNamespace() (bool, error) {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return false, fmt.Errorf("gvisor: %w", err)
+	}
+	f := strings.Fields(string(b))
+	return os.Geteuid() == 0 && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295", nil
+}

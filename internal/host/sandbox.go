@@ -1,0 +1,197 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Sandbox is one live machine with its deadline. It is safe for concurrent use.
+type Sandbox struct {
+	ID         string
+	TemplateID string
+	Token      string // of envd
+	Metadata   map[string]string
+	StartedAt  time.Time
+	Limits     protocol.Limits
+
+	host    *Host
+	machine engine.Machine
+	runs    atomic.Int32 // executions under way
+
+	mu         sync.Mutex
+	endAt      time.Time
+	transports map[int]*http.Transport // by port
+
+	ending   sync.Once
+	endErr   error
+	done     chan struct{} // closed when the machine is closed
+	watchers sync.WaitGroup
+}
+
+// guestTimeout bounds each of the host's own requests to a guest.
+const guestTimeout = 20 * time.Second
+
+// greet checks the guest's version and hands it its token and environment.
+func (s *Sandbox) greet(ctx context.Context, env map[string]string) error {
+	body, err := json.Marshal(protocol.InitRequest{
+		EnvVars: env, AccessToken: s.Token, DefaultUser: "user", DefaultWorkdir: "/home/user", Timestamp: time.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	header, err := s.tell(ctx, "/init", body)
+	if err != nil {
+		return err
+	}
+	if got := header.Get(protocol.HeaderVersion); got != version.Version {
+		return fmt.Errorf("%w: %q, the server is %s: rebuild both with make", ErrVersionMismatch, got, version.Version)
+	}
+	return nil
+}
+
+// tell posts one of the host's own requests to the guest's envd.
+func (s *Sandbox) tell(ctx context.Context, path string, body []byte) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(protocol.HeaderAccessToken, s.Token)
+	resp, err := s.Transport(protocol.EnvdPort).RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, text)
+	}
+	return resp.Header, nil
+}
+
+// Dial opens a stream to a port of the sandbox.
+func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return s.machine.Dial(ctx, port)
+}
+
+// maxTransports is how many ports keep idle connections; a guest that opens
+// more is served, without.
+const maxTransports = 64
+
+// Transport sends HTTP requests to a port of the sandbox, over connections that
+// are kept for the next one. The sandbox owns it.
+func (s *Sandbox) Transport(port int) http.RoundTripper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.transports[port]; ok {
+		return t
+	}
+	t := &http.Transport{
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, port) },
+		DisableCompression:  true, // bodies pass as they are
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
+	}
+	if len(s.transports) >= maxTransports {
+		t.DisableKeepAlives = true
+		return t
+	}
+	if s.transports == nil {
+		s.transports = map[int]*http.Transport{}
+	}
+	s.transports[port] = t
+	return t
+}
+
+// EndAt is when the sandbox will be killed.
+func (s *Sandbox) EndAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endAt
+}
+
+// LimitsNotEnforced names the limits that do not hold on this host.
+func (s *Sandbox) LimitsNotEnforced() []string { return s.machine.Unenforced() }
+
+// Done is closed when nothing of the sandbox is left.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// runGrace is what a guest is given beyond an execution's time to end it itself:
+// two seconds between its signals, and some for a busy machine.
+const runGrace = 10 * time.Second
+
+// BeginRun says that an execution has begun, and bounds it if timeout is
+// positive: a guest that does not end it in time is not to be trusted, and the
+// sandbox is killed. The caller calls the result once, when the execution ended.
+func (s *Sandbox) BeginRun(timeout time.Duration) (end func()) {
+	s.runs.Add(1)
+	var backstop *time.Timer
+	if timeout > 0 {
+		backstop = time.AfterFunc(timeout+runGrace, func() {
+			s.end(fmt.Sprintf("an execution went on %v past its %v and its guest did not stop it", runGrace, timeout))
+		})
+	}
+	return func() {
+		s.runs.Add(-1)
+		if backstop != nil {
+			backstop.Stop()
+		}
+	}
+}
+
+// end closes the machine once, whoever asks first, and remembers why.
+func (s *Sandbox) end(reason string) error {
+	s.ending.Do(func() {
+		s.host.bury(s, reason)
+		s.endErr = s.machine.Close()
+		s.mu.Lock()
+		for _, t := range s.transports {
+			t.CloseIdleConnections()
+		}
+		s.mu.Unlock()
+		close(s.done)
+		level := s.host.log.Info
+		if s.endErr != nil {
+			level = s.host.log.Error
+		}
+		level("sandbox ended", "sandbox_id", s.ID, "reason", reason, "err", s.endErr)
+	})
+	<-s.done
+	return s.endErr
+}
+
+// watchLife ends the sandbox at its deadline or with its machine.
+func (s *Sandbox) watchLife() {
+	defer s.watchers.Done()
+	timer := time.NewTimer(time.Until(s.EndAt()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		s.end("its timeout was reached")
+	case exit := <-s.machine.Wait():
+		s.end(exitReason(exit.Err))
+	case <-s.done:
+	}
+}
+
+func exitReason(err error) string {
+	if err == nil {
+		err = errors.New("its machine was closed")
+	}
+	return err.Error()
+}
