@@ -18,17 +18,21 @@ import (
 //go:embed guest.zst
 var packed []byte
 
-// Path unpacks the embedded guest into the user's cache, once for each build,
-// and returns where it is.
-func Path() (string, error) {
+// Path returns the guest, unpacked once for each build into the user's cache,
+// or into the folder fallback where there is no cache to write to.
+func Path(fallback string) (string, error) {
 	sum := sha256.Sum256(packed)
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir() // no home: a cache of this user's in the common place
-		cache = filepath.Join(cache, fmt.Sprintf("cubby-cache-%d", os.Getuid()))
+	name := "guest-" + hex.EncodeToString(sum[:8])
+	if cache, err := os.UserCacheDir(); err == nil {
+		if path, err := unpack(filepath.Join(cache, "cubby"), name); err == nil {
+			return path, nil
+		}
 	}
-	dir := filepath.Join(cache, "cubby")
-	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
+	return unpack(fallback, name)
+}
+
+func unpack(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
 	if intact(path) {
 		return path, nil
 	}

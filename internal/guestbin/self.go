@@ -5,4 +5,4 @@ package guestbin
 import "os"
 
 // Path returns the running program: it dispatches to the guest by its name.
-func Path() (string, error) { return os.Executable() }
+func Path(string) (string, error) { return os.Executable() }

@@ -26,10 +26,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
 
-// channelBuffer is the socket buffer of the channel, in bytes: several of its
-// largest messages, so that a burst of output does not wait for the host.
-const channelBuffer = 1 << 20
-
 // machine is one sentry with its gofer.
 type machine struct {
 	engine *Engine
@@ -55,19 +51,16 @@ var _ engine.Machine = (*machine)(nil)
 // openChannel makes the socket pair and returns the guest's end of it, which
 // the caller closes once it was handed over.
 func (m *machine) openChannel() (*os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	hostEnd, guestEnd, err := channel.Pair()
 	if err != nil {
-		return nil, fmt.Errorf("channel: %w", err)
+		return nil, err
 	}
-	for _, fd := range fds {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, channelBuffer); err != nil {
-			unix.Close(fds[0])
-			unix.Close(fds[1])
-			return nil, fmt.Errorf("channel: %w", err)
-		}
+	if m.host, err = channel.NewHost(hostEnd); err != nil {
+		hostEnd.Close()
+		guestEnd.Close()
+		return nil, err
 	}
-	m.host = channel.NewHost(os.NewFile(uintptr(fds[0]), "channel"))
-	return os.NewFile(uintptr(fds[1]), "channel of guest"), nil
+	return guestEnd, nil
 }
 
 // start boots the machine's first process, or what a checkpoint holds. It makes

@@ -1,0 +1,22 @@
+//go:build linux
+
+// Command cubby runs code in sandboxes. See README.md.
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/internal/guest"
+	"github.com/cubby-sandbox/cubby/internal/guestbin"
+)
+
+func main() {
+	gvisor.Dispatch()
+	if filepath.Base(os.Args[0]) == guestbin.Name {
+		os.Exit(guest.Main())
+	}
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

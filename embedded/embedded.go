@@ -1,0 +1,48 @@
+// Package embedded runs a private Cubby for this program: a child process in
+// which the sandboxes live, reached by the same client as a remote server.
+//
+//	c, err := embedded.Open(ctx, embedded.Config{})
+//	if err != nil { … }
+//	defer c.Close()
+//	sbx, err := c.Create(ctx)
+//	ex, err := sbx.RunCode(ctx, "print(6*7)")
+//
+// Nothing has to be installed but the cubby binary of the same version, and no
+// root is needed. Importing the package changes nothing in the program: engines
+// are linked into the child only. Sandboxes end when the program does, however
+// it ends.
+package embedded
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+// Config configures Open. Its zero value works where `cubby` is on PATH.
+type Config struct {
+	// Binary is the cubby to run; empty means $CUBBY_BINARY, else the running
+	// program if it is cubby, else `cubby` on PATH. It must be of this
+	// package's version.
+	Binary string
+	// Python and Node choose the interpreters, as a path or as a name on PATH;
+	// empty means $CUBBY_PYTHON and $CUBBY_NODE, else what python3 and node on
+	// PATH resolve to.
+	Python, Node string
+	// Logger takes the child's log; nil discards it.
+	Logger *slog.Logger
+	// StopTimeout bounds how long Close waits for the child before it kills it;
+	// zero means 10 seconds.
+	StopTimeout time.Duration
+}
+
+// Cubby is a running private Cubby. It is safe for concurrent use.
+type Cubby struct {
+	*cubby.Client
+	child *child
+}
+
+// Close ends every sandbox and the child, and removes what they left. It is
+// idempotent.
+func (c *Cubby) Close() error { return c.child.close() }

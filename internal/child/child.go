@@ -1,0 +1,203 @@
+// Package child is a private Cubby: the process that an embedding program
+// starts, in which gVisor lives. It composes the template in its own mount
+// namespace, serves E2B's protocol on the socket it was handed, and leaves
+// nothing when its parent goes away, however that happens.
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/internal/guestbin"
+	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/server"
+	"github.com/cubby-sandbox/cubby/internal/template"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Options are what the parent asks for.
+type Options struct {
+	Expect       string // the parent's version
+	RunDir       string // made and locked by the parent, removed here
+	Python, Node string // interpreters of the template; empty means to search
+	Logger       *slog.Logger
+}
+
+// hinted is an error with its remedy.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Unwrap() error { return h.error }
+
+// hint finds the remedy that an error carries.
+func hint(err error) string {
+	var h hinted
+	var t *template.Error
+	switch {
+	case errors.As(err, &h):
+		return h.hint
+	case errors.As(err, &t):
+		return t.Hint
+	}
+	return ""
+}
+
+// Serve runs until the parent is gone or the process is told to end.
+func Serve(ctx context.Context, opts Options) error {
+	ready := os.NewFile(handshake.FDReady, "ready")
+	hello := func(h handshake.Hello) {
+		h.Version = version.Version
+		// A parent that is gone reads nothing; the life line says so next.
+		_ = json.NewEncoder(ready).Encode(h)
+		ready.Close()
+	}
+	if opts.Expect != version.Version {
+		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Version, opts.Expect)
+		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
+		return err
+	}
+	for _, fd := range []int{handshake.FDListener, handshake.FDReady, handshake.FDLife, handshake.FDLock} {
+		unix.CloseOnExec(fd) // none is a sandbox's business
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		// Nothing is ever written: reading ends when the last holder of the
+		// other end, the parent, has closed it or died.
+		io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
+		cancel()
+	}()
+
+	p, err := open(ctx, opts)
+	if err != nil {
+		hello(handshake.Hello{Error: err.Error(), Hint: hint(err)})
+		return errors.Join(err, p.close())
+	}
+	listener, err := net.FileListener(os.NewFile(handshake.FDListener, "listener"))
+	if err != nil {
+		hello(handshake.Hello{Error: err.Error()})
+		return errors.Join(err, p.close())
+	}
+	srv := &http.Server{Handler: server.New(p.host, opts.Logger), ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug)}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	hello(handshake.Hello{})
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+	}
+	// Sandboxes first: their streams end, and so do the requests that wait.
+	return errors.Join(err, p.close(), srv.Close())
+}
+
+// private is everything that the child holds.
+type private struct {
+	runDir string
+	root   *template.Root
+	host   *host.Host
+}
+
+// open builds the child's parts; on an error, what it returns is to be closed
+// as well.
+func open(ctx context.Context, opts Options) (*private, error) {
+	p := &private{runDir: opts.RunDir}
+	// What is mounted here must not reach the host, and what the host unmounts
+	// must not stay busy here.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return p, hinted{fmt.Errorf("mount namespace: %w", err), "run `cubby doctor`: this process needs a mount namespace of its own"}
+	}
+	tools, err := template.Find(ctx, template.Options{Python: opts.Python, Node: opts.Node})
+	if err != nil {
+		return p, err
+	}
+	guest, err := guestbin.Path(opts.RunDir)
+	if err != nil {
+		return p, err
+	}
+	rootDir, state := filepath.Join(opts.RunDir, "root"), filepath.Join(opts.RunDir, "gv")
+	for _, dir := range []string{rootDir, state} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return p, err
+		}
+	}
+	root, err := template.Compose(ctx, rootDir, tools, guest)
+	if err != nil {
+		return p, err
+	}
+	p.root = &root
+	cgroups, err := cgroup.Detect(cgroup.Paths{})
+	if err != nil {
+		opts.Logger.Info("no cgroups", "err", err)
+		cgroups = nil
+	} else if err := cgroups.Sweep(); err != nil {
+		opts.Logger.Warn("cgroups of dead servers", "err", err)
+	}
+	eng, err := gvisor.New(gvisor.Config{
+		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
+		DebugLog: os.Getenv("CUBBY_GVISOR_LOG"),
+	})
+	if err != nil {
+		return p, err
+	}
+	if err := eng.Probe(ctx); err != nil {
+		return p, err
+	}
+	p.host = host.New(host.Config{
+		Engine:   eng,
+		Template: host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
+		Logger:   opts.Logger,
+	})
+	return p, nil
+}
+
+func (p *private) close() error {
+	var errs []error
+	if p.host != nil {
+		errs = append(errs, p.host.Close())
+	}
+	if p.root != nil {
+		errs = append(errs, p.root.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(p.runDir))...)
+}
+
+// overlayDir is a folder on a real disk: what sandboxes write must not be
+// memory. The files there are unlinked as soon as they are made.
+func overlayDir(runDir string) string {
+	const dir = "/var/tmp"
+	var fs unix.Statfs_t
+	if unix.Access(dir, unix.W_OK) == nil && unix.Statfs(dir, &fs) == nil && fs.Type != unix.TMPFS_MAGIC {
+		return dir
+	}
+	return runDir
+}
+
+// environment is what the guest is told of the template.
+func environment(root template.Root, tools template.Toolchain) []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LANG=C.UTF-8",
+		"CUBBY_PYTHON=" + root.Python, "CUBBY_PYTHON_MISSING=" + tools.Python.Missing,
+		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,
+		"CUBBY_BASH=" + root.Bash, "CUBBY_BASH_MISSING=" + tools.Bash.Missing,
+	}
+}

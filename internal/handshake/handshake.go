@@ -1,0 +1,38 @@
+// Package handshake is what an embedding program and its child process, a
+// private `cubby serve`, agree on before they speak E2B's protocol.
+package handshake
+
+// Descriptors that the parent hands to the child.
+const (
+	FDListener = 3 // unix socket that already listens
+	FDReady    = 4 // the child writes one Hello and closes it
+	FDLife     = 5 // end of file says that the parent is gone
+	FDLock     = 6 // flock on the run folder, held by whoever lives longer
+)
+
+// Arguments of the child.
+const (
+	FlagPrivate = "private" // serve on FDListener
+	FlagExpect  = "expect"  // the parent's version
+	FlagRunDir  = "run-dir" // folder for sockets and mounts, removed by the child
+	FlagPython  = "python"  // interpreter of the template
+	FlagNode    = "node"    // interpreter of the template
+	FlagVerbose = "verbose" // log at debug level
+)
+
+// Hello is the child's one message, as JSON: it serves, or says why it cannot.
+type Hello struct {
+	Version string `json:"version"`
+	Error   string `json:"error,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	// Mismatch says that the versions differ.
+	Mismatch bool `json:"mismatch,omitempty"`
+}
+
+// Layout of the run folder.
+const (
+	SocketDir  = "ctl" // mode 0700
+	SocketName = "ctl/s"
+	LockName   = "lock"
+	RunPrefix  = "cubby-run-"
+)
