@@ -1,0 +1,253 @@
+package cubby
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// DefaultTemplate is the template of [Client.Create]. A Cubby server gives the
+// host's own toolchain under this name.
+const DefaultTemplate = "code-interpreter-v1"
+
+// Config says where the server is. The zero value follows the environment like
+// E2B's own clients: E2B_API_URL, E2B_SANDBOX_URL, E2B_DOMAIN and E2B_API_KEY.
+type Config struct {
+	// APIURL is the base URL of the control plane. Empty means E2B_API_URL, else
+	// https://api.<E2B_DOMAIN>, else E2B's cloud.
+	APIURL string
+	// SandboxURL is the base URL of the sandboxes' ports, which are told apart by
+	// headers. Empty means E2B_SANDBOX_URL; else, when APIURL is known, the same
+	// server (Cubby serves both); else E2B's cloud.
+	SandboxURL string
+	// APIKey authenticates to the control plane. Empty means E2B_API_KEY; a
+	// private Cubby needs none.
+	APIKey string
+	// HTTPClient sends every request; nil means a client of our own without a
+	// timeout (contexts bound every call). Its Timeout, if set, also cuts
+	// streams.
+	HTTPClient *http.Client
+	// Transport is used when HTTPClient is nil; nil means a copy of
+	// http.DefaultTransport.
+	Transport http.RoundTripper
+	// Logger gets one line per sandbox created and ended; never code, output or
+	// environment. Nil discards.
+	Logger *slog.Logger
+}
+
+// Client makes and finds sandboxes. It is safe for concurrent use.
+type Client struct {
+	api, sandbox *url.URL
+	key          string
+	http         *http.Client
+	log          *slog.Logger
+}
+
+// NewClient returns a client; it sends nothing yet. It fails with
+// [CodeInvalidArgument] when a URL is malformed.
+func NewClient(cfg Config) (*Client, error) {
+	domain := cmp.Or(os.Getenv("E2B_DOMAIN"), "e2b.app")
+	api := cmp.Or(cfg.APIURL, os.Getenv("E2B_API_URL"))
+	sandbox := cmp.Or(cfg.SandboxURL, os.Getenv("E2B_SANDBOX_URL"), api, "https://sandbox."+domain)
+	api = cmp.Or(api, "https://api."+domain)
+
+	c := &Client{key: cmp.Or(cfg.APIKey, os.Getenv("E2B_API_KEY")), http: cfg.HTTPClient, log: cfg.Logger}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.http == nil {
+		t := cfg.Transport
+		if t == nil {
+			if d, ok := http.DefaultTransport.(*http.Transport); ok {
+				t = d.Clone()
+			}
+		}
+		c.http = &http.Client{Transport: t}
+	}
+	var err error
+	if c.api, err = parseBase(api); err != nil {
+		return nil, fail("new client", CodeInvalidArgument, fmt.Errorf("APIURL: %w", err))
+	}
+	if c.sandbox, err = parseBase(sandbox); err != nil {
+		return nil, fail("new client", CodeInvalidArgument, fmt.Errorf("SandboxURL: %w", err))
+	}
+	return c, nil
+}
+
+func parseBase(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, err
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("%q is not an http or https URL", s)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawQuery, u.Fragment = "", ""
+	return u, nil
+}
+
+// Limits bound a sandbox. A zero field means the server's default. A limit that
+// is asked for and cannot be enforced there makes [Client.Create] fail with
+// [CodeUnimplemented] or [CodeInvalidArgument]; it is never quietly ignored.
+type Limits struct {
+	Memory int64   // bytes; rounded up to whole MiB
+	CPUs   float64 // processors
+	Disk   int64   // bytes; rounded up to whole MiB
+	PIDs   int     // processes and threads
+}
+
+// CreateOption modifies [Client.Create].
+type CreateOption func(*protocol.NewSandbox)
+
+// WithTemplate names the root filesystem; without it [DefaultTemplate].
+func WithTemplate(id string) CreateOption {
+	return func(r *protocol.NewSandbox) { r.TemplateID = id }
+}
+
+// WithLimits asks for limits other than the server's defaults.
+func WithLimits(l Limits) CreateOption {
+	const mib = 1 << 20
+	return func(r *protocol.NewSandbox) {
+		if l == (Limits{}) {
+			r.Limits = nil
+			return
+		}
+		r.Limits = &protocol.Limits{
+			MemoryMB: int((l.Memory + mib - 1) / mib),
+			CPUs:     l.CPUs,
+			DiskMB:   int((l.Disk + mib - 1) / mib),
+			PIDs:     l.PIDs,
+		}
+	}
+}
+
+// WithLifetime bounds the sandbox's whole life, in whole seconds (rounded up);
+// without it five minutes. The server ends the sandbox when it is over.
+func WithLifetime(d time.Duration) CreateOption {
+	return func(r *protocol.NewSandbox) { r.Timeout = new(int((d + time.Second - 1) / time.Second)) }
+}
+
+// WithMetadata attaches labels to the sandbox.
+func WithMetadata(m map[string]string) CreateOption {
+	return func(r *protocol.NewSandbox) { r.Metadata = m }
+}
+
+// WithSandboxEnv sets environment variables for everything in the sandbox.
+func WithSandboxEnv(env map[string]string) CreateOption {
+	return func(r *protocol.NewSandbox) { r.EnvVars = env }
+}
+
+// WithWarm starts the kernels of these languages together with the sandbox, so
+// that the first RunCode does not wait for them.
+func WithWarm(languages ...string) CreateOption {
+	return func(r *protocol.NewSandbox) { r.Warm = languages }
+}
+
+const defaultLifetime = 5 * time.Minute
+
+// Create starts a sandbox. The caller ends it with [Sandbox.Close]; the server
+// does when its lifetime is over.
+func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
+	const op = "create sandbox"
+	req := protocol.NewSandbox{TemplateID: DefaultTemplate}
+	WithLifetime(defaultLifetime)(&req)
+	for _, o := range opts {
+		o(&req)
+	}
+	var answer protocol.Sandbox
+	if err := c.control(ctx, http.MethodPost, "/v2/sandboxes", &req, &answer); err != nil {
+		return nil, fail(op, CodeUnavailable, err)
+	}
+	sbx, err := c.adopt(answer)
+	if err != nil {
+		return nil, fail(op, CodeInternal, err)
+	}
+	c.log.Info("sandbox created", "sandbox_id", sbx.id, "template", answer.TemplateID)
+	return sbx, nil
+}
+
+// Connect finds a sandbox that already runs (or is paused, which resumes it)
+// and sets its remaining lifetime to [WithLifetime]'s or to five minutes. It
+// fails with [CodeNotFound] when there is none of that id.
+func (c *Client) Connect(ctx context.Context, id string, opts ...CreateOption) (*Sandbox, error) {
+	const op = "connect to sandbox"
+	if err := checkID(id); err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	var want protocol.NewSandbox
+	WithLifetime(defaultLifetime)(&want)
+	for _, o := range opts {
+		o(&want)
+	}
+	req := struct {
+		Timeout *int `json:"timeout"`
+	}{want.Timeout}
+	var answer protocol.Sandbox
+	if err := c.control(ctx, http.MethodPost, "/v2/sandboxes/"+id+"/connect", req, &answer); err != nil {
+		return nil, fail(op, CodeUnavailable, err)
+	}
+	sbx, err := c.adopt(answer)
+	if err != nil {
+		return nil, fail(op, CodeInternal, err)
+	}
+	return sbx, nil
+}
+
+// Get finds a sandbox without touching its lifetime. It fails with
+// [CodeNotFound] when there is none of that id.
+func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
+	const op = "get sandbox"
+	if err := checkID(id); err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	var d protocol.SandboxDetail
+	if err := c.control(ctx, http.MethodGet, "/sandboxes/"+id, nil, &d); err != nil {
+		return nil, fail(op, CodeUnavailable, err)
+	}
+	sbx, err := c.adopt(protocol.Sandbox{
+		SandboxID: d.SandboxID, EnvdAccessToken: d.EnvdAccessToken, LimitsNotEnforced: d.LimitsNotEnforced,
+	})
+	if err != nil {
+		return nil, fail(op, CodeInternal, err)
+	}
+	return sbx, nil
+}
+
+// adopt makes a Sandbox of a server's answer, which is checked first: the id
+// goes into paths and headers.
+func (c *Client) adopt(a protocol.Sandbox) (*Sandbox, error) {
+	if err := checkID(a.SandboxID); err != nil {
+		return nil, fmt.Errorf("the server answered a bad sandbox id: %w", err)
+	}
+	s := &Sandbox{client: c, id: a.SandboxID, token: a.EnvdAccessToken, unenforced: a.LimitsNotEnforced}
+	if a.TrafficAccessToken != nil {
+		s.traffic = *a.TrafficAccessToken
+	}
+	return s, nil
+}
+
+var errBadID = errors.New("a sandbox id is 1 to 64 lower-case letters and digits")
+
+// checkID accepts E2B's ids, with the client's id after a dash as older servers
+// have it.
+func checkID(id string) error {
+	if id == "" || len(id) > 64 {
+		return errBadID
+	}
+	for _, r := range id {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return errBadID
+		}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package cubby
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// DefaultMaxOutput bounds stdout and stderr of one execution each, in bytes,
+// unless [WithMaxOutput] says otherwise.
+const DefaultMaxOutput = 10 << 20
+
+const (
+	// headerDrain asks the interpreter to wait for pending timers and callbacks
+	// before it ends the execution.
+	headerDrain = "Cubby-Drain"
+	// timeoutGrace is how long after the execution's own time the client still
+	// waits for the sandbox to say so. The guest itself needs two seconds to kill
+	// code that ignores its interrupt.
+	timeoutGrace = 10 * time.Second
+	// diagnoseTimeout bounds the question why a sandbox has gone.
+	diagnoseTimeout = 5 * time.Second
+)
+
+// Execution is what became of one piece of code.
+type Execution struct {
+	// Stdout and Stderr are what the code printed, each cut at [WithMaxOutput].
+	Stdout, Stderr string
+	// Results are what the code showed, in order. At most 256 MiB are kept.
+	Results []Result
+	// Error is the code's uncaught error, nil without one.
+	Error *ExecutionError
+	// ExitCode is 0, the status of a Bash cell, sys.exit or process.exit; 1 after
+	// an uncaught error; 124 timed out; 137 out of memory.
+	ExitCode int
+	// Duration is the wall time inside the sandbox.
+	Duration time.Duration
+	TimedOut, OOMKilled,
+	// Truncated says that output or results were dropped.
+	Truncated,
+	// Interrupted says that the code was stopped from outside.
+	Interrupted bool
+	// Limit names the bound that was hit: "time", "memory", "output" or "".
+	Limit string
+	// StateLost says that the kernel ended with its variables; the next call gets
+	// a fresh one.
+	StateLost bool
+	// FreshKernel says that this call began in a kernel that replaced a dead one.
+	FreshKernel bool
+	// Count numbers the executions of one kernel, from 1.
+	Count int
+}
+
+// Text returns the text of the last expression's value, or "".
+func (e *Execution) Text() string {
+	for _, r := range e.Results {
+		if r.IsMain {
+			return r.Text
+		}
+	}
+	return ""
+}
+
+// RunOption modifies [Sandbox.RunCode].
+type RunOption func(*runConfig)
+
+type runConfig struct {
+	request   protocol.ExecuteRequest
+	timeout   time.Duration
+	maxOutput int64
+	drain     bool
+	on        callbacks
+}
+
+type callbacks struct {
+	stdout, stderr func(text string)
+	result         func(Result)
+	error          func(ExecutionError)
+}
+
+// WithLanguage chooses the language's default kernel: "python" (without this
+// option), "javascript", "typescript" or "bash". It excludes [InContext].
+func WithLanguage(language string) RunOption {
+	return func(c *runConfig) { c.request.Language = language }
+}
+
+// InContext runs the code in k instead of the language's default kernel.
+func InContext(k *Context) RunOption {
+	return func(c *runConfig) { c.request.ContextID = k.ID }
+}
+
+// WithEnv sets environment variables for this call only.
+func WithEnv(env map[string]string) RunOption {
+	return func(c *runConfig) { c.request.EnvVars = env }
+}
+
+// WithTimeout bounds the wall time of the code. Past it the code is
+// interrupted, two seconds later its kernel is killed; the Execution then says
+// TimedOut and RunCode returns no error.
+func WithTimeout(d time.Duration) RunOption {
+	return func(c *runConfig) { c.timeout = d }
+}
+
+// WithMaxOutput bounds stdout and stderr, in bytes for each. What is over is
+// dropped and the Execution says Truncated; the code goes on.
+func WithMaxOutput(bytes int64) RunOption {
+	return func(c *runConfig) { c.maxOutput = bytes }
+}
+
+// WithDrain waits until the code's pending timers and callbacks are done too,
+// as a program of its own would. It matters for JavaScript.
+func WithDrain() RunOption {
+	return func(c *runConfig) { c.drain = true }
+}
+
+// OnStdout calls f with each piece of text as it is printed. All callbacks run
+// in order on the goroutine that called RunCode, which waits for them.
+func OnStdout(f func(text string)) RunOption { return func(c *runConfig) { c.on.stdout = f } }
+
+// OnStderr is like [OnStdout].
+func OnStderr(f func(text string)) RunOption { return func(c *runConfig) { c.on.stderr = f } }
+
+// OnResult calls f with each result as it is shown.
+func OnResult(f func(Result)) RunOption { return func(c *runConfig) { c.on.result = f } }
+
+// OnError calls f with the code's uncaught error.
+func OnError(f func(ExecutionError)) RunOption { return func(c *runConfig) { c.on.error = f } }
+
+// RunCode runs code and waits for its end. Variables, imports and the working
+// directory last from call to call.
+//
+// An error means that the code's fate is unknown: ctx was cancelled
+// ([CodeCanceled], [CodeTimeout]; the code is interrupted), or the sandbox or
+// the way to it is gone ([CodeSandboxGone]). The Execution then holds what
+// arrived before and is nil only if nothing could.
+func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (*Execution, error) {
+	const op = "run code"
+	cfg := runConfig{maxOutput: DefaultMaxOutput}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	cfg.request.Code = code
+	switch {
+	case cfg.timeout < 0:
+		return nil, fail(op, CodeInvalidArgument, errors.New("the timeout is negative"))
+	case cfg.maxOutput < 0:
+		return nil, fail(op, CodeInvalidArgument, errors.New("the output limit is negative"))
+	case cfg.request.ContextID != "" && cfg.request.Language != "":
+		return nil, fail(op, CodeInvalidArgument, errors.New("a context and a language exclude each other"))
+	}
+	// The caller's goroutine must not outwait a sandbox that ignores its own
+	// timeout; and every return must end the request, which is what interrupts
+	// the code.
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if cfg.timeout > 0 {
+		var stop context.CancelFunc
+		runCtx, stop = context.WithTimeoutCause(runCtx, cfg.timeout+timeoutGrace,
+			fmt.Errorf("no end of the execution %v after its timeout: %w", timeoutGrace, context.DeadlineExceeded))
+		defer stop()
+	}
+	req, err := s.request(runCtx, http.MethodPost, protocol.CodeInterpreterPort, "/execute", nil, &cfg.request)
+	if err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	if cfg.timeout > 0 {
+		// Rounded up: 0 would mean no bound.
+		req.Header.Set(protocol.HeaderTimeoutMS, strconv.FormatInt((cfg.timeout+time.Millisecond-1).Milliseconds(), 10))
+	}
+	req.Header.Set(protocol.HeaderMaxOutput, strconv.FormatInt(cfg.maxOutput, 10))
+	if cfg.drain {
+		req.Header.Set(headerDrain, "1")
+	}
+	resp, err := s.client.send(req)
+	if err != nil {
+		if ctx.Err() == nil && CodeOf(err) != CodeTimeout {
+			err = s.diagnose(ctx, err)
+		}
+		return nil, fail(op, CodeUnavailable, err)
+	}
+	defer resp.Body.Close()
+
+	rd := newEventReader(resp.Body, cfg.maxOutput, cfg.on, s.client.log)
+	err = rd.run()
+	ex := rd.execution()
+	if err == nil {
+		return ex, nil
+	}
+	if cause := context.Cause(runCtx); cause != nil {
+		return ex, fail(op, CodeCanceled, cause)
+	}
+	return ex, fail(op, CodeSandboxGone, s.diagnose(ctx, err))
+}
+
+// diagnose asks the control plane why a sandbox has gone, if that is what err
+// says, and returns an *Error that tells.
+func (s *Sandbox) diagnose(ctx context.Context, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if ok && e.Code != CodeSandboxGone {
+		return err
+	}
+	if !ok {
+		e = &Error{Code: CodeSandboxGone, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diagnoseTimeout)
+	defer cancel()
+	_, why := s.Info(ctx)
+	if d, ok := errors.AsType[*Error](why); ok && d.Code == CodeNotFound {
+		e.Err = fmt.Errorf("the sandbox has ended: %w", d.Err)
+		e.Hint = d.Hint
+	}
+	return e
+}

@@ -1,0 +1,242 @@
+package cubby
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Home is the working directory of a sandbox; relative paths start here.
+const Home = "/home/user"
+
+// MaxRead bounds [Files.Read], in bytes; [Files.Open] has no bound.
+const MaxRead = 256 << 20
+
+// maxEntries bounds a listing.
+const maxEntries = 100_000
+
+// Files is the file system of a sandbox. Paths are slash-separated; relative
+// ones start in [Home].
+type Files struct{ s *Sandbox }
+
+// Files returns the sandbox's file system.
+func (s *Sandbox) Files() Files { return Files{s} }
+
+// Entry is one file, directory or symbolic link in a sandbox. The sandbox wrote
+// it: names may hold anything but a slash, and sizes may be untrue.
+type Entry struct {
+	Name    string
+	Path    string      // absolute
+	Size    int64       // bytes, not negative
+	Mode    fs.FileMode // type and permissions
+	ModTime time.Time
+	Owner   string
+	Group   string
+	// Target is where a symbolic link leads; empty for everything else.
+	Target string
+}
+
+// wireEntry is EntryInfo of envd's filesystem service in the JSON form of
+// proto3: 64-bit numbers are strings.
+type wireEntry struct {
+	Name          string          `json:"name"`
+	Type          string          `json:"type"`
+	Path          string          `json:"path"`
+	Size          json.RawMessage `json:"size"`
+	Mode          uint32          `json:"mode"`
+	Owner         string          `json:"owner"`
+	Group         string          `json:"group"`
+	ModifiedTime  time.Time       `json:"modifiedTime"`
+	SymlinkTarget *string         `json:"symlinkTarget"`
+}
+
+func (w wireEntry) entry() (Entry, error) {
+	e := Entry{
+		Name: w.Name, Path: w.Path, Owner: w.Owner, Group: w.Group, ModTime: w.ModifiedTime,
+		Mode: fs.FileMode(w.Mode) & fs.ModePerm,
+	}
+	if len(w.Size) > 0 {
+		text := string(w.Size)
+		if text[0] == '"' {
+			text = text[1 : len(text)-1]
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return Entry{}, fmt.Errorf("bad size %q", cut(text, 64))
+		}
+		e.Size = n
+	}
+	switch {
+	case w.SymlinkTarget != nil || w.Type == "FILE_TYPE_SYMLINK":
+		e.Mode |= fs.ModeSymlink
+		if w.SymlinkTarget != nil {
+			e.Target = *w.SymlinkTarget
+		}
+	case w.Type == "FILE_TYPE_DIRECTORY":
+		e.Mode |= fs.ModeDir
+	case w.Type != "FILE_TYPE_FILE":
+		e.Mode |= fs.ModeIrregular // a device, a pipe, a socket
+	}
+	return e, nil
+}
+
+// IsDir reports whether e is a directory.
+func (e Entry) IsDir() bool { return e.Mode.IsDir() }
+
+// filesystem calls a unary method of envd's filesystem service with the JSON
+// form of the Connect protocol.
+func (f Files) filesystem(ctx context.Context, method string, in, out any) error {
+	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/filesystem.Filesystem/"+method, nil, in)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Connect-Protocol-Version", "1")
+	return f.s.client.exchange(req, out)
+}
+
+func (f Files) fail(ctx context.Context, op string, err error) error {
+	if CodeOf(err) == CodeSandboxGone {
+		err = f.s.diagnose(ctx, err)
+	}
+	return fail(op, CodeUnavailable, err)
+}
+
+type pathRequest struct {
+	Path  string `json:"path"`
+	Depth int    `json:"depth,omitempty"`
+}
+
+// Stat describes one path; a symbolic link is described itself. It fails with
+// [CodeNotFound] when there is none.
+func (f Files) Stat(ctx context.Context, name string) (Entry, error) {
+	const op = "stat"
+	var answer struct {
+		Entry wireEntry `json:"entry"`
+	}
+	if err := f.filesystem(ctx, "Stat", pathRequest{Path: inHome(name)}, &answer); err != nil {
+		return Entry{}, f.fail(ctx, op, err)
+	}
+	e, err := answer.Entry.entry()
+	if err != nil {
+		return Entry{}, fail(op, CodeInternal, err)
+	}
+	return e, nil
+}
+
+// List lists a directory, depth levels deep (0 means 1), in lexical order,
+// parents first. Symbolic links are not followed. It fails with
+// [CodeNotFound], with [CodeInvalidArgument] when name is no directory, and
+// with [CodeInternal] beyond 100,000 entries.
+func (f Files) List(ctx context.Context, name string, depth int) ([]Entry, error) {
+	const op = "list"
+	var answer struct {
+		Entries []wireEntry `json:"entries"`
+	}
+	if err := f.filesystem(ctx, "ListDir", pathRequest{Path: inHome(name), Depth: max(depth, 1)}, &answer); err != nil {
+		return nil, f.fail(ctx, op, err)
+	}
+	if len(answer.Entries) > maxEntries {
+		return nil, fail(op, CodeInternal, fmt.Errorf("%s has more than %d entries", name, maxEntries))
+	}
+	out := make([]Entry, 0, len(answer.Entries))
+	for _, w := range answer.Entries {
+		e, err := w.entry()
+		if err != nil {
+			return nil, fail(op, CodeInternal, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// MakeDir makes a directory and its missing parents. A directory that is there
+// already is no error, and keeps its mode. A zero mode means 0755.
+func (f Files) MakeDir(ctx context.Context, name string, mode fs.FileMode) error {
+	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/filesystem.Filesystem/MakeDir", nil,
+		pathRequest{Path: inHome(name)})
+	if err != nil {
+		return fail("make directory", CodeInvalidArgument, err)
+	}
+	req.Header.Set("Connect-Protocol-Version", "1")
+	if mode.Perm() != 0 {
+		req.Header.Set(headerMode, octal(mode))
+	}
+	if err := f.s.client.exchange(req, nil); err != nil && CodeOf(err) != CodeConflict {
+		return f.fail(ctx, "make directory", err)
+	}
+	return nil
+}
+
+// headerMode carries the permissions of a new file or directory, in octal;
+// E2B's protocol has no place for them and other servers ignore it.
+const headerMode = "Cubby-Mode"
+
+func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(mode.Perm()), 8) }
+
+// Open reads a file as a stream, which the caller closes. It fails with
+// [CodeNotFound], and with [CodeInvalidArgument] for a directory.
+func (f Files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	const op = "read"
+	req, err := f.s.request(ctx, http.MethodGet, protocol.EnvdPort, "/files", url.Values{"path": {inHome(name)}}, nil)
+	if err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	resp, err := f.s.client.send(req)
+	if err != nil {
+		return nil, f.fail(ctx, op, err)
+	}
+	return resp.Body, nil
+}
+
+// Read reads a whole file of at most [MaxRead] bytes.
+func (f Files) Read(ctx context.Context, name string) ([]byte, error) {
+	body, err := f.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	b, err := readBounded(body, MaxRead)
+	if err != nil {
+		return nil, fail("read", CodeSandboxGone, err)
+	}
+	return b, nil
+}
+
+// Write makes or replaces a file, with its missing parents. A zero mode means
+// 0644. It fails with [CodeNoSpace] when the sandbox's disk is full.
+func (f Files) Write(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
+	const op = "write"
+	if content == nil {
+		return fail(op, CodeInvalidArgument, errors.New("no content"))
+	}
+	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/files", url.Values{"path": {inHome(name)}}, content)
+	if err != nil {
+		return fail(op, CodeInvalidArgument, err)
+	}
+	req.Header.Set("Content-Type", "application/octet-stream")
+	if mode.Perm() != 0 {
+		req.Header.Set(headerMode, octal(mode))
+	}
+	if err := f.s.client.exchange(req, nil); err != nil {
+		return f.fail(ctx, op, err)
+	}
+	return nil
+}
+
+// inHome makes a path absolute, so that the answer's paths can be compared.
+func inHome(name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(Home, name)
+}

@@ -1,0 +1,152 @@
+package cubby
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Result is one thing that the code showed: the value of its last expression or
+// a call to display. It carries the same thing in several forms; a form that
+// the code did not give is empty.
+type Result struct {
+	Text       string
+	HTML       string
+	Markdown   string
+	SVG        string
+	LaTeX      string
+	JavaScript string
+	PNG        []byte // decoded
+	JPEG       []byte // decoded
+	PDF        []byte // decoded
+	// JSON, Data (a table as columns) and Chart (what a plot shows, as data) are
+	// left undecoded: they come from the sandbox and may be deep or large.
+	JSON  json.RawMessage
+	Data  json.RawMessage
+	Chart json.RawMessage
+	// Extra holds the forms that have no field of their own, by MIME type.
+	Extra map[string]json.RawMessage
+	// IsMain marks the value of the last expression.
+	IsMain bool
+}
+
+// wireResult has E2B's names. It differs from protocol.ResultData in leaving
+// structured data undecoded: decoding `[[],[],…` takes twenty times its size.
+type wireResult struct {
+	Text       string          `json:"text,omitempty"`
+	HTML       string          `json:"html,omitempty"`
+	Markdown   string          `json:"markdown,omitempty"`
+	SVG        string          `json:"svg,omitempty"`
+	PNG        string          `json:"png,omitempty"`
+	JPEG       string          `json:"jpeg,omitempty"`
+	PDF        string          `json:"pdf,omitempty"`
+	LaTeX      string          `json:"latex,omitempty"`
+	JSON       json.RawMessage `json:"json,omitempty"`
+	JavaScript string          `json:"javascript,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
+	Chart      json.RawMessage `json:"chart,omitempty"`
+	IsMain     bool            `json:"is_main_result"`
+	Extra      extra           `json:"extra"`
+}
+
+// extra is a map that takes at most maxExtra entries from the wire: a map of
+// empty ones takes ten times the size of its JSON.
+type extra map[string]json.RawMessage
+
+const maxExtra = 256
+
+// UnmarshalJSON keeps the first maxExtra entries.
+func (x *extra) UnmarshalJSON(b []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return err // null, or no object: no entries
+	}
+	*x = extra{}
+	for dec.More() && len(*x) < maxExtra {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		if name, ok := key.(string); ok {
+			(*x)[name] = value
+		}
+	}
+	return nil
+}
+
+// MarshalJSON writes the result under E2B's names, pictures in base64.
+func (r Result) MarshalJSON() ([]byte, error) {
+	w := wireResult{
+		Text: r.Text, HTML: r.HTML, Markdown: r.Markdown, SVG: r.SVG, LaTeX: r.LaTeX, JavaScript: r.JavaScript,
+		PNG:  base64.StdEncoding.EncodeToString(r.PNG),
+		JPEG: base64.StdEncoding.EncodeToString(r.JPEG),
+		PDF:  base64.StdEncoding.EncodeToString(r.PDF),
+		JSON: r.JSON, Data: r.Data, Chart: r.Chart, IsMain: r.IsMain, Extra: r.Extra,
+	}
+	if w.Extra == nil {
+		w.Extra = extra{}
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, which is also a result line of
+// the wire. A picture that is not base64 is an error.
+func (r *Result) UnmarshalJSON(b []byte) error {
+	var w wireResult
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*r = Result{
+		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript,
+		JSON: present(w.JSON), Data: present(w.Data), Chart: present(w.Chart), IsMain: w.IsMain,
+	}
+	if len(w.Extra) > 0 {
+		r.Extra = w.Extra
+	}
+	var errs []error
+	for _, p := range []struct {
+		name string
+		from string
+		to   *[]byte
+	}{{"png", w.PNG, &r.PNG}, {"jpeg", w.JPEG, &r.JPEG}, {"pdf", w.PDF, &r.PDF}} {
+		if p.from == "" {
+			continue
+		}
+		data, err := base64.StdEncoding.DecodeString(p.from)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is not base64: %w", p.name, err))
+			continue
+		}
+		*p.to = data
+	}
+	return errors.Join(errs...)
+}
+
+// present maps an explicit null to absence.
+func present(m json.RawMessage) json.RawMessage {
+	if string(m) == "null" {
+		return nil
+	}
+	return m
+}
+
+// ExecutionError is an uncaught error of the code that ran.
+type ExecutionError struct {
+	Name      string `json:"name"` // such as "ZeroDivisionError"
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"` // without escape codes
+}
+
+// Error returns name and value.
+func (e *ExecutionError) Error() string {
+	if e.Value == "" {
+		return e.Name
+	}
+	return e.Name + ": " + e.Value
+}

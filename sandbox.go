@@ -1,0 +1,74 @@
+package cubby
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Sandbox is one running sandbox. It is safe for concurrent use; executions in
+// one [Context] wait for each other.
+type Sandbox struct {
+	client     *Client
+	id         string
+	token      string // X-Access-Token
+	traffic    string // E2B's traffic token, if the server gave one
+	unenforced []string
+}
+
+// closeTimeout bounds Close, which has no context.
+const closeTimeout = 15 * time.Second
+
+// ID returns the sandbox's id.
+func (s *Sandbox) ID() string { return s.id }
+
+// LimitsNotEnforced names the default limits that do not hold on the server's
+// machine, such as "cpu". Limits that were asked for always hold.
+func (s *Sandbox) LimitsNotEnforced() []string { return slices.Clone(s.unenforced) }
+
+// Info is what the server knows about a sandbox.
+type Info struct {
+	ID                string
+	Template          string
+	State             string // "running" or "paused"
+	StartedAt, EndAt  time.Time
+	CPUs              int
+	Memory, Disk      int64 // bytes
+	Metadata          map[string]string
+	LimitsNotEnforced []string
+}
+
+// Info asks the server. It fails with [CodeNotFound] once the sandbox has
+// ended; the hint then says why, if the server still knows.
+func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
+	var d protocol.SandboxDetail
+	if err := s.client.control(ctx, http.MethodGet, "/sandboxes/"+s.id, nil, &d); err != nil {
+		return nil, fail("get sandbox", CodeUnavailable, err)
+	}
+	return &Info{
+		ID: s.id, Template: d.TemplateID, State: d.State, StartedAt: d.StartedAt, EndAt: d.EndAt,
+		CPUs: d.CPUCount, Memory: int64(d.MemoryMB) << 20, Disk: int64(d.DiskSizeMB) << 20,
+		Metadata: d.Metadata, LimitsNotEnforced: d.LimitsNotEnforced,
+	}, nil
+}
+
+// Kill ends the sandbox and everything in it. A sandbox that has already ended
+// is no error.
+func (s *Sandbox) Kill(ctx context.Context) error {
+	err := s.client.control(ctx, http.MethodDelete, "/sandboxes/"+s.id, nil, nil)
+	if err != nil && CodeOf(err) != CodeNotFound {
+		return fail("kill sandbox", CodeUnavailable, err)
+	}
+	s.client.log.Info("sandbox ended", "sandbox_id", s.id)
+	return nil
+}
+
+// Close is [Sandbox.Kill] with a bound of fifteen seconds, for defer.
+func (s *Sandbox) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return s.Kill(ctx)
+}

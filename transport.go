@@ -1,0 +1,182 @@
+package cubby
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Bounds on answers, in bytes. What comes from a server may come from hostile
+// code in a sandbox.
+const (
+	maxErrorBody = 64 << 10
+	maxJSONBody  = 32 << 20
+	maxMessage   = 4 << 10
+)
+
+const (
+	headerTrafficToken = "E2b-Traffic-Access-Token"
+	typeJSON           = "application/json"
+)
+
+// control sends a request to the control plane and decodes the answer into out
+// (nil ignores it). Its errors are *Error without an Op, or transport errors.
+func (c *Client) control(ctx context.Context, method, path string, in, out any) error {
+	req, err := newRequest(ctx, method, c.api, path, nil, in)
+	if err != nil {
+		return err
+	}
+	if c.key != "" {
+		req.Header.Set(protocol.HeaderAPIKey, c.key)
+	}
+	return c.exchange(req, out)
+}
+
+// request makes a request to a port of the sandbox.
+func (s *Sandbox) request(ctx context.Context, method string, port int, path string, query url.Values, in any) (*http.Request, error) {
+	req, err := newRequest(ctx, method, s.client.sandbox, path, query, in)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(protocol.HeaderSandboxID, s.id)
+	req.Header.Set(protocol.HeaderSandboxPort, strconv.Itoa(port))
+	// Without this the transport would ask for gzip, which costs the sandbox
+	// time and lets it send bombs.
+	req.Header.Set("Accept-Encoding", "identity")
+	if s.token != "" {
+		req.Header.Set(protocol.HeaderAccessToken, s.token)
+	}
+	if s.traffic != "" {
+		req.Header.Set(headerTrafficToken, s.traffic)
+	}
+	return req, nil
+}
+
+func newRequest(ctx context.Context, method string, base *url.URL, path string, query url.Values, in any) (*http.Request, error) {
+	var body io.Reader
+	switch v := in.(type) {
+	case nil:
+	case io.Reader:
+		body = v
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return nil, &Error{Code: CodeInvalidArgument, Err: err}
+		}
+		body = bytes.NewReader(b)
+	}
+	u := *base
+	plain, err := url.PathUnescape(path) // path arrives escaped
+	if err != nil {
+		return nil, &Error{Code: CodeInvalidArgument, Err: err}
+	}
+	u.Path, u.RawPath = base.Path+plain, base.EscapedPath()+path
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, &Error{Code: CodeInvalidArgument, Err: err}
+	}
+	req.Header.Set("User-Agent", "cubby-go")
+	if body != nil {
+		req.Header.Set("Content-Type", typeJSON)
+	}
+	return req, nil
+}
+
+// exchange sends req, which must be small on both ways.
+func (c *Client) exchange(req *http.Request, out any) error {
+	resp, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := readBounded(resp.Body, maxJSONBody)
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return &Error{Code: CodeInternal, Err: fmt.Errorf("malformed answer: %w", err)}
+	}
+	return nil
+}
+
+// send sends req and turns an answer of 300 or more into an *Error.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		// The *url.Error repeats method and URL, which say nothing to the user of
+		// a private Cubby.
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err
+		}
+		if cause := context.Cause(req.Context()); cause != nil {
+			err = cause
+		}
+		return nil, fail("", CodeUnavailable, err)
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, decodeError(resp)
+}
+
+// decodeError reads the error forms of the control plane, of the routing proxy,
+// of envd, of the Connect protocol, and plain text.
+func decodeError(resp *http.Response) *Error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // a cut message is still one
+	e := &Error{Code: CodeFromHTTP(resp.StatusCode)}
+	var body struct {
+		Code    json.RawMessage `json:"code"` // a number, or Connect's word
+		Message string          `json:"message"`
+		Hint    string          `json:"hint"`
+	}
+	message := strings.TrimSpace(string(b))
+	if json.Unmarshal(b, &body) == nil && body.Message != "" {
+		message = body.Message
+		e.Hint = cut(body.Hint, maxMessage)
+		var word string
+		if json.Unmarshal(body.Code, &word) == nil {
+			if code, ok := codeFromConnect(word); ok {
+				e.Code = code
+			}
+		}
+	}
+	if message == "" {
+		message = "the server answered " + resp.Status
+	}
+	e.Err = errors.New(cut(message, maxMessage))
+	return e
+}
+
+// cut shortens s to at most n bytes of valid UTF-8.
+func cut(s string, n int) string {
+	if len(s) > n {
+		s = s[:n] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// readBounded reads all of r, and fails when it is longer than limit bytes.
+func readBounded(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, &Error{Code: CodeInternal, Err: fmt.Errorf("the answer is longer than %d bytes", limit)}
+	}
+	return b, nil
+}
