@@ -338,3 +338,25 @@ func TestComposeErrors(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// BenchmarkCompose needs a mount namespace of its own: run it by unshare -m.
+func BenchmarkCompose(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("needs root")
+	}
+	ctx := context.Background()
+	tc, err := Find(ctx, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	for b.Loop() {
+		root, err := Compose(ctx, dir, tc, "/bin/true")
+		if err != nil {
+			b.Skip(err)
+		}
+		if err := root.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
