@@ -1,0 +1,243 @@
+package channel
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// lingerTime is how long a closed connection waits for the guest to end its
+// side, so that the last bytes written arrive, before it is cut.
+const lingerTime = time.Second
+
+// Host is the host's end. Its methods may be called concurrently.
+type Host struct {
+	l      *link
+	tr     *http.Transport
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	client *http.ClientConn // of the current session
+}
+
+// NewHost takes over f, the host's end of the socket, also when it fails. The
+// guest need not be there yet: connections wait for it.
+func NewHost(f *os.File) (*Host, error) {
+	f, err := pollable(f)
+	if err != nil {
+		return nil, fmt.Errorf("channel: %w", err)
+	}
+	h := &Host{l: &link{f: f}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	h.tr = &http.Transport{
+		Protocols:          protocols,
+		DisableCompression: true,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamWindow,
+			MaxReadFrameSize:          64 << 10,
+		},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return h.l.start("host", rand.Text()) },
+	}
+	h.wg.Go(h.readLoop)
+	return h, nil
+}
+
+// readLoop feeds the current session. It waits while HTTP/2 has not taken what
+// came before, so a guest that floods fills only its own socket.
+func (h *Host) readLoop() {
+	buf := make([]byte, maxPayload+1)
+	for {
+		kind, payload, err := h.l.read(buf)
+		if err != nil {
+			h.l.end(ErrReset)
+			return
+		}
+		switch kind {
+		case msgSession:
+			if s := h.l.cur.Load(); s != nil && s.id == string(payload) {
+				s.acked = true
+			}
+		case msgData:
+			// Before the acknowledgement these are an older session's.
+			if s := h.l.cur.Load(); s != nil && s.acked {
+				_, _ = s.rx.Write(payload)
+			}
+		case msgEnd:
+			if s := h.l.cur.Load(); s != nil && s.acked {
+				h.l.end(ErrReset)
+			}
+		}
+	}
+}
+
+// Dial connects to a port inside the sandbox; ctx bounds the connecting, not
+// the connection. The error wraps ErrRefused if nothing listens there, and
+// net.ErrClosed after Close. The connection has CloseWrite, as a TCP one has.
+func (h *Host) Dial(ctx context.Context, port int) (net.Conn, error) {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, fmt.Errorf("channel: dial port %d: %w", port, net.ErrClosed)
+	}
+	// One session for all: the transport's own pool would open several at once.
+	if h.client == nil || h.client.Err() != nil {
+		client, err := h.tr.NewClientConn(h.ctx, "http", "guest:80")
+		if err != nil {
+			h.mu.Unlock()
+			return nil, fmt.Errorf("channel: dial port %d: %w", port, err)
+		}
+		h.client = client
+	}
+	client := h.client
+	h.wg.Add(1) // for the round trip
+	h.mu.Unlock()
+
+	rctx, cancel := context.WithCancel(h.ctx)
+	tx := newPipe(pipeSize)
+	req, err := http.NewRequestWithContext(rctx, http.MethodPost, "http://guest"+dialPath+"?port="+strconv.Itoa(port), bodyPipe{tx})
+	if err != nil {
+		h.wg.Done()
+		cancel()
+		return nil, fmt.Errorf("channel: %w", err)
+	}
+	type answer struct {
+		resp *http.Response
+		err  error
+	}
+	answers := make(chan answer)
+	gone := make(chan struct{})
+	go func() {
+		defer h.wg.Done()
+		resp, err := client.RoundTrip(req)
+		select {
+		case answers <- answer{resp, err}:
+		case <-gone:
+			if err == nil {
+				resp.Body.Close()
+			}
+		}
+	}()
+	var a answer
+	select {
+	case a = <-answers:
+	case <-ctx.Done():
+		close(gone)
+		cancel()
+		tx.closeRead(ErrReset)
+		return nil, fmt.Errorf("channel: dial port %d: %w", port, ctx.Err())
+	}
+	if a.err != nil {
+		cancel()
+		tx.closeRead(ErrReset)
+		if h.ctx.Err() != nil {
+			a.err = net.ErrClosed
+		}
+		return nil, fmt.Errorf("channel: dial port %d: %w", port, a.err)
+	}
+	if a.resp.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(a.resp.Body, 512))
+		a.resp.Body.Close()
+		cancel()
+		tx.closeRead(ErrReset)
+		if a.resp.StatusCode == http.StatusBadGateway {
+			return nil, fmt.Errorf("channel: dial port %d: %w", port, ErrRefused)
+		}
+		return nil, fmt.Errorf("channel: dial port %d: guest answered %d: %q", port, a.resp.StatusCode, reason)
+	}
+	c := &conn{rx: newPipe(pipeSize), tx: tx, local: "host", remote: addr("guest:" + strconv.Itoa(port))}
+	c.closed = func() { time.AfterFunc(lingerTime, cancel) }
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		cancel()
+		a.resp.Body.Close()
+		return nil, fmt.Errorf("channel: dial port %d: %w", port, net.ErrClosed)
+	}
+	h.wg.Add(1)
+	h.mu.Unlock()
+	// A reader that reads nothing must not hold the end of it all up.
+	stop := context.AfterFunc(rctx, func() { c.rx.closeWrite(ErrReset) })
+	go func() {
+		defer h.wg.Done()
+		defer cancel()
+		defer stop()
+		receive(c, a.resp.Body)
+	}()
+	return c, nil
+}
+
+// receive moves the chunks of body into c until they end.
+func receive(c *conn, body io.ReadCloser) {
+	defer body.Close()
+	buf := make([]byte, maxChunk)
+	ended := false
+	for {
+		_, err := io.ReadFull(body, buf[:4])
+		if ended && errors.Is(err, io.EOF) {
+			return
+		}
+		n := binary.BigEndian.Uint32(buf)
+		if err == nil && (ended || n > maxChunk) {
+			err = errors.New("bad chunk")
+		}
+		if err == nil && n > 0 {
+			if _, err = io.ReadFull(body, buf[:n]); err == nil {
+				// A reader that is gone is no reason to stop: what was
+				// written may still be on its way, see lingerTime.
+				_, _ = c.rx.Write(buf[:n])
+				continue
+			}
+		}
+		if err != nil {
+			c.rx.closeWrite(ErrReset)
+			c.tx.closeRead(ErrReset)
+			return
+		}
+		ended = true
+		c.rx.closeWrite(nil)
+	}
+}
+
+// Close ends all connections and waits until nothing of the channel runs.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	client := h.client
+	h.mu.Unlock()
+	h.cancel()
+	err := h.l.f.Close()
+	h.l.end(net.ErrClosed)
+	if client != nil {
+		_ = client.Close()
+	}
+	h.wg.Wait()
+	return err
+}
+
+// bodyPipe is the reading end of a pipe as a request body.
+type bodyPipe struct{ p *pipe }
+
+func (b bodyPipe) Read(buf []byte) (int, error) { return b.p.Read(buf) }
+
+func (b bodyPipe) Close() error {
+	b.p.closeRead(ErrReset)
+	return nil
+}
