@@ -53,15 +53,38 @@ func (c *composer) etc(path string) {
 	c.symlink("/proc/self/mounts", "/etc/mtab")
 	c.write("/etc/os-release", osRelease(), 0o644)
 
+	for _, path := range etcPaths() {
+		c.fromEtc(path)
+	}
+}
+
+// etcPaths expands etcAllowed. It reads /etc once: a glob for every pattern
+// would cost half of Compose's time.
+func etcPaths() []string {
+	var names []string
+	if dir, err := os.Open("/etc"); err == nil {
+		names, _ = dir.Readdirnames(-1)
+		dir.Close()
+	}
+	var paths []string
 	for _, pattern := range etcAllowed {
-		matches, err := filepath.Glob("/etc/" + pattern)
-		if err != nil && c.err == nil {
-			c.err = err
+		first, rest, deep := strings.Cut(pattern, "/")
+		if !strings.Contains(first, "*") {
+			paths = append(paths, "/etc/"+pattern)
+			continue
 		}
-		for _, match := range matches {
-			c.fromEtc(match)
+		for _, name := range names {
+			if ok, err := filepath.Match(first, name); err != nil || !ok {
+				continue
+			}
+			if !deep {
+				paths = append(paths, "/etc/"+name)
+			} else if m, err := filepath.Glob("/etc/" + name + "/" + rest); err == nil {
+				paths = append(paths, m...)
+			}
 		}
 	}
+	return paths
 }
 
 func osRelease() string {
