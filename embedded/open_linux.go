@@ -22,6 +22,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/namespace"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
@@ -148,9 +149,10 @@ func start(ctx context.Context, binary string, cfg Config) (_ *child, err error)
 	c.cmd = exec.Command(binary, args...)
 	c.cmd.ExtraFiles = []*os.File{listener, readyW, lifeR, c.lock} // FDListener and on
 	c.cmd.Stderr = c.log
-	c.cmd.SysProcAttr = namespaces()
+	c.cmd.SysProcAttr = namespace.Attr()
+	c.cmd.SysProcAttr.Setpgid = true // a terminal's Ctrl-C is for this program
 	if err := c.cmd.Start(); err != nil {
-		return nil, startError(err)
+		return nil, unavailable(fmt.Errorf("start sandbox process: %w", err), namespace.Hint(err))
 	}
 	readyW.Close()
 	go func() {
@@ -209,39 +211,6 @@ func (c *child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 	return h, &cubby.Error{Op: "open", Code: cubby.CodeIncompatible,
 		Err:  fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.log.last())),
 		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
-}
-
-// namespaces gives the child mounts of its own, and without root a user
-// namespace in which it may make them.
-func namespaces() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{
-		Setpgid:    true, // a terminal's Ctrl-C is for this program
-		Cloneflags: syscall.CLONE_NEWNS,
-	}
-	if os.Geteuid() != 0 || !maySysAdmin() {
-		attr.Cloneflags |= syscall.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
-	}
-	return attr
-}
-
-// maySysAdmin reports whether this root has what a container's root often lacks.
-func maySysAdmin() bool {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return false
-	}
-	return data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
-}
-
-func startError(err error) error {
-	hint := ""
-	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EUSERS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EACCES) {
-		hint = "this machine forbids user namespaces to this user: allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns; in a container: seccomp and userns options) or run as root; `cubby doctor` tells which"
-	}
-	return unavailable(fmt.Errorf("start sandbox process: %w", err), hint)
 }
 
 // makeRunDir makes the folder that parent and child share. Its path is open to

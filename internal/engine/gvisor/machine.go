@@ -56,7 +56,6 @@ func (m *machine) openChannel() (*os.File, error) {
 		return nil, err
 	}
 	if m.host, err = channel.NewHost(hostEnd); err != nil {
-		hostEnd.Close()
 		guestEnd.Close()
 		return nil, err
 	}

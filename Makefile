@@ -1,0 +1,81 @@
+# Cubby. `make help` lists the targets.
+#
+# Any Go from 1.21 on will do: it fetches the toolchain that go.mod asks for.
+export GOTOOLCHAIN := auto
+export CGO_ENABLED := 0
+
+GO       ?= go
+GUEST    := internal/guestbin/guest.zst
+LDFLAGS  := -s -w
+GOSRC    := $(shell git ls-files '*.go' '*.py' '*.cjs' '*.mjs' '*.sh' 2>/dev/null) go.mod go.sum
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: go-version
+go-version:
+	@command -v $(GO) >/dev/null || { echo "Go was not found: install Go 1.21 or newer (https://go.dev/dl, or apt-get install golang)"; exit 1; }
+	@v=$$(GOTOOLCHAIN=local $(GO) version | sed -E 's/.* go([0-9]+)\.([0-9]+).*/\1 \2/'); set -- $$v; \
+	if [ "$$1" -lt 1 ] || [ "$$1" -eq 1 -a "$$2" -lt 21 ]; then \
+	  echo "Go $$1.$$2 is too old: install Go 1.21 or newer, which then fetches the toolchain that go.mod names"; exit 1; fi
+
+.PHONY: build
+build: bin/cubby ## Build bin/cubby, the guest inside
+
+bin/cubby-guest: $(GOSRC) | go-version
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-guest
+
+# The guest travels compressed inside cubby; the file is git-ignored.
+$(GUEST): bin/cubby-guest
+	$(GO) run ./internal/guestbin/pack $< $@
+
+bin/cubby: $(GUEST)
+	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby
+
+.PHONY: demo
+demo: build ## Build, then analyse a real CSV in a sandbox: a table and a chart
+	rm -rf demo-out
+	./bin/cubby run -f examples/weather/seattle-weather.csv -o demo-out examples/weather/analysis.py
+
+.PHONY: test
+test: go-version ## Run every test; as root also install what they need, and run them again as a plain user
+	@scripts/test
+
+.PHONY: test-go
+test-go: go-version ## Run the Go tests as the user you are
+	$(GO) test ./...
+
+.PHONY: race
+race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor
+
+.PHONY: bench
+bench: build ## Measure against a bare interpreter, in one run
+	$(GO) run ./internal/bench -cubby bin/cubby
+
+.PHONY: soak
+soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input
+	scripts/soak
+
+.PHONY: lint
+lint: go-version ## Check formatting, vet, module files; golangci-lint where it is installed
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) mod tidy -diff
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: skipped"; fi
+
+.PHONY: generate
+generate: go-version ## Regenerate seccomp programs and protocol code (after a change of gVisor or of a .proto)
+	$(GO) generate ./...
+
+.PHONY: cross
+cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
+	GOOS=linux GOARCH=arm64 $(GO) build ./...
+	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded
+	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin demo-out $(GUEST)
