@@ -1,0 +1,228 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// sanitize returns a writer that takes from text what a terminal would obey:
+// titles, clipboards, cursor moves, queries that answer as if typed. Colours
+// and "erase this line" stay, and without colours (NO_COLOR) only the latter.
+// Where no terminal listens, every byte passes as it is.
+func sanitize(w io.Writer, terminal bool) io.Writer {
+	if !terminal {
+		return w
+	}
+	return &sanitizer{w: w, colour: os.Getenv("NO_COLOR") == ""}
+}
+
+// sanitizer is a filter that may be cut anywhere: its state is a few bytes,
+// whatever the text does.
+type sanitizer struct {
+	w      io.Writer
+	colour bool
+
+	state   escState
+	pending []byte // an incomplete CSI sequence or UTF-8 character
+	out     []byte
+}
+
+type escState int
+
+const (
+	escNone      escState = iota
+	escStart              // after ESC
+	escCSI                // ESC [ …
+	escString             // ESC ] … or another string, up to BEL or ST
+	escStringEnd          // ESC within a string
+	escCharset            // ESC ( and the like: one more character
+)
+
+const maxCSI = 64 // bytes; colours are shorter
+
+// Write filters p. It reports all of p as written.
+func (s *sanitizer) Write(p []byte) (int, error) {
+	s.out = s.out[:0]
+	text := p
+	if s.state == escNone && len(s.pending) > 0 {
+		text = append(s.pending, p...)
+		s.pending = nil
+	}
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r == utf8.RuneError && size == 1 && !utf8.FullRune(text) {
+			s.hold(text)
+			break
+		}
+		s.rune(r, text[:size])
+		text = text[size:]
+	}
+	if _, err := s.w.Write(s.out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// hold keeps the start of a character for the next call. Inside a sequence its
+// bytes would be dropped anyway.
+func (s *sanitizer) hold(text []byte) {
+	if s.state == escNone {
+		s.pending = append([]byte(nil), text...)
+	}
+}
+
+func (s *sanitizer) rune(r rune, raw []byte) {
+	switch s.state {
+	case escNone:
+		s.plain(r, raw)
+	case escStart:
+		s.state = escNone
+		switch {
+		case r == '[':
+			s.state, s.pending = escCSI, append(s.pending[:0], "\x1b["...)
+		case strings.ContainsRune("]PX^_", r):
+			s.state = escString
+		case strings.ContainsRune("()*+-./ #%", r):
+			s.state = escCharset
+		case r == 0x1b:
+			s.state = escStart
+		}
+	case escCharset:
+		s.state = escNone
+	case escCSI:
+		s.csi(r, raw)
+	case escString:
+		switch r {
+		case 0x07, 0x9c, 0x18, 0x1a:
+			s.state = escNone
+		case 0x1b:
+			s.state = escStringEnd
+		case '\n':
+			// Nobody writes a title of two lines: the end was forgotten, and the
+			// rest of the output must not vanish with it.
+			s.state = escNone
+			s.out = append(s.out, '\n')
+		}
+	case escStringEnd:
+		s.state = escNone
+		if r != '\\' {
+			s.state = escStart
+			s.rune(r, raw)
+		}
+	}
+}
+
+func (s *sanitizer) plain(r rune, raw []byte) {
+	switch {
+	case r == 0x1b:
+		s.state = escStart
+	case r == 0x9b:
+		s.state, s.pending = escCSI, append(s.pending[:0], "\x1b["...)
+	case r == 0x90 || r == 0x98 || r == 0x9d || r == 0x9e || r == 0x9f:
+		s.state = escString
+	case r == '\n' || r == '\t' || r == '\r' || r == '\b':
+		s.out = append(s.out, raw...)
+	case r < 0x20 || (r >= 0x7f && r < 0xa0):
+	case r == utf8.RuneError:
+		s.out = append(s.out, "\uFFFD"...)
+	default:
+		s.out = append(s.out, raw...)
+	}
+}
+
+func (s *sanitizer) csi(r rune, raw []byte) {
+	switch {
+	case r >= 0x40 && r <= 0x7e:
+		parameters := s.pending[2:]
+		keep := strings.Trim(string(parameters), "0123456789;:") == ""
+		if keep && (r == 'K' || r == 'm' && s.colour) {
+			s.out = append(append(s.out, s.pending...), raw...)
+		}
+		s.endCSI()
+	case r < 0x20 || r > 0x7e:
+		s.endCSI()
+		s.plain(r, raw)
+	case len(s.pending) < maxCSI:
+		s.pending = append(s.pending, raw...)
+	default:
+		// Too long to be a colour: swallow it to its end.
+		s.pending[len(s.pending)-1] = '?'
+	}
+}
+
+func (s *sanitizer) endCSI() { s.state, s.pending = escNone, s.pending[:0] }
+
+// spinner shows on a terminal that something goes on, until there is text.
+type spinner struct {
+	mu      sync.Mutex
+	w       io.Writer
+	message string
+	shown   bool
+	stopped bool
+	stop    chan struct{}
+	done    sync.WaitGroup
+}
+
+const (
+	spinnerDelay = 300 * time.Millisecond
+	spinnerStep  = 100 * time.Millisecond
+)
+
+// newSpinner starts one; w is nil where no terminal watches.
+func newSpinner(w io.Writer, message string) *spinner {
+	s := &spinner{w: w, message: message, stop: make(chan struct{})}
+	if w == nil {
+		s.stopped = true
+		return s
+	}
+	s.done.Go(s.turn)
+	return s
+}
+
+func (s *spinner) turn() {
+	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+	wait := time.NewTimer(spinnerDelay)
+	defer wait.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-s.stop:
+			return
+		case <-wait.C:
+		}
+		s.mu.Lock()
+		if !s.stopped {
+			_, _ = io.WriteString(s.w, "\r"+string(frames[i%len(frames)])+" "+s.message+"\x1b[K") // a lost frame is no loss
+			s.shown = true
+		}
+		s.mu.Unlock()
+		wait.Reset(spinnerStep)
+	}
+}
+
+// Stop clears the spinner for good and waits for it. It may be called often.
+func (s *spinner) Stop() {
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return
+	}
+	s.stopped = true
+	if s.shown {
+		_, _ = io.WriteString(s.w, "\r\x1b[K")
+	}
+	close(s.stop)
+	s.mu.Unlock()
+	s.done.Wait()
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+// Exit statuses of the command. Every other one is the status of the code that
+// ran.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // uncaught error in the code; a doctor that found something
+	exitUsage       = 2   // wrong use
+	exitTimeout     = 124 // the code's time was over
+	exitCannotRun   = 125 // Cubby could not run it at all
+	exitInterrupted = 130 // Ctrl-C
+	exitOutOfMemory = 137 // the code's memory was over
+)
+
+// stdio are the standard streams.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// status ends the command with an exit status, silently: what there was to say
+// has been said.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError is wrong use of the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run is the whole program: it returns the exit status.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded)
+}
+
+func execute(ctx context.Context, args []string, std stdio, open opener) int {
+	root := newRoot(std, open)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	return report(std.err, err)
+}
+
+// newRoot builds the command tree; nothing in it is shared between two calls.
+func newRoot(std stdio, open opener) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cubby",
+		Short: "Run code in a sandbox that needs nothing but a Linux kernel",
+		Long: "Cubby runs code that you did not write, in a sandbox with a kernel of its own.\n" +
+			"It needs no Docker, no KVM and no root.",
+		Example: "  cubby run -e 'print(6*7)'\n" +
+			"  cubby run -f data.csv -o out analysis.py\n" +
+			"  cubby doctor",
+		Args:          noArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
+	})
+	root.AddCommand(newRun(std, open), newDoctor(std), newVersion(std), newServe(std.err))
+	return root
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return usagef("unknown command %q\nsee %q", args[0], cmd.CommandPath()+" --help")
+	}
+	return usagef("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+}
+
+// report says what went wrong and returns the exit status for it.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if s, ok := errors.AsType[status](err); ok {
+		return int(s)
+	}
+	var hint string
+	code, message := exitCannotRun, err.Error()
+	if e, ok := errors.AsType[*cubby.Error](err); ok {
+		hint = e.Hint
+		message = e.Err.Error()
+		if e.Op != "" {
+			message = e.Op + ": " + message
+		}
+		if e.Code == cubby.CodeTimeout {
+			code = exitTimeout
+		}
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		code = exitUsage
+	}
+	// The text may quote the sandbox.
+	w = sanitize(w, isTerminal(w))
+	fmt.Fprintf(w, "cubby: %s\n", strings.TrimSpace(message))
+	if hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+	return code
+}

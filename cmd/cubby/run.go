@@ -1,0 +1,401 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
+)
+
+// opener starts what runs the sandboxes; close ends it and every sandbox.
+type opener func(ctx context.Context, python, node string) (c *cubby.Client, close func() error, err error)
+
+func openEmbedded(ctx context.Context, python, node string) (*cubby.Client, func() error, error) {
+	c, err := embedded.Open(ctx, embedded.Config{Python: python, Node: node})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Client, c.Close, nil
+}
+
+// lifetimeMargin is how long the sandbox may live beside the code's own time:
+// to start, and to send and fetch files.
+const lifetimeMargin = 5 * time.Minute
+
+// runFlags are the flags of `cubby run`.
+type runFlags struct {
+	language, inline, out  string
+	files, env             []string
+	timeout                timeValue
+	memory, disk           bytesValue
+	maxOutput, outMaxBytes bytesValue
+	outMaxFiles, pids      int
+	cpus                   float64
+	python, node           string
+	json                   bool
+}
+
+func newRun(std stdio, open opener) *cobra.Command {
+	f := runFlags{
+		timeout: timeValue(time.Minute), memory: 512 << 20, disk: 1 << 30, maxOutput: 10 << 20,
+		outMaxBytes: cubby.DefaultDownloadBytes,
+	}
+	cmd := &cobra.Command{
+		Use:   "run [FILE | - | -e CODE]",
+		Short: "Run a piece of code in a sandbox",
+		Long: `Run a piece of code in a fresh sandbox and end the sandbox.
+
+The language is given with -l, or told by FILE's extension or first line; code
+without a file is Python. Languages: ` + languageList + `.
+
+What the code prints comes as it is written; the value of its last expression
+follows. Pictures are written to cubby-1.png and so on in the current folder, or
+to the folder of -o. The code runs in ` + cubby.Home + `, sees none of this machine's
+files but those of -f, and has no network.
+
+Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted;
+137 out of memory; 2 wrong use; 125 Cubby could not run it at all.`,
+		Example: `  cubby run -e 'print(6*7)'
+  cubby run -f data.csv -o out analysis.py
+  echo 'console.log(process.version)' | cubby run -l js -
+  cubby run --memory 2GiB --timeout 5m -f src:project script.sh`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var inline *string
+			if cmd.Flags().Changed("eval") {
+				inline = &f.inline
+			}
+			src, err := readSource(args, inline, f.language, std.in)
+			if err != nil {
+				return err
+			}
+			r, err := newRunner(std, open, src, f, cmd.Flags().Changed)
+			if err != nil {
+				return err
+			}
+			return r.run(cmd.Context())
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVarP(&f.inline, "eval", "e", "", "run `CODE`")
+	fl.StringVarP(&f.language, "language", "l", "", "language of the code")
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "copy a file or folder in, `LOCAL[:PATH]`; repeatable")
+	fl.StringVarP(&f.out, "out", "o", "", "copy new and changed files, and rich results, to `DIR`")
+	fl.IntVar(&f.outMaxFiles, "out-max-files", cubby.DefaultDownloadFiles, "at most so many files with -o")
+	fl.Var(&f.outMaxBytes, "out-max-bytes", "at most so many bytes with -o")
+	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable, `NAME=VALUE`; repeatable")
+	fl.Var(&f.timeout, "timeout", "wall time of the code")
+	fl.Var(&f.memory, "memory", "memory of the sandbox")
+	fl.Float64Var(&f.cpus, "cpus", 1, "processors of the sandbox")
+	fl.Var(&f.disk, "disk", "what the code may write")
+	fl.IntVar(&f.pids, "pids", 256, "processes and threads")
+	fl.Var(&f.maxOutput, "max-output", "text kept of standard output and of standard error, each")
+	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
+	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
+	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
+	return cmd
+}
+
+// runner is one `cubby run`.
+type runner struct {
+	std    stdio
+	open   opener
+	src    source
+	flags  runFlags
+	env    map[string]string
+	shares []share
+	limits cubby.Limits // only what was asked for
+
+	screen *screen
+	spin   *spinner
+}
+
+// newRunner checks the whole command line before anything is started.
+func newRunner(std stdio, open opener, src source, f runFlags, changed func(string) bool) (*runner, error) {
+	r := &runner{std: std, open: open, src: src, flags: f}
+	var err error
+	if r.env, err = parseEnv(f.env); err != nil {
+		return nil, err
+	}
+	for _, s := range f.files {
+		sh, err := parseShare(s, exists)
+		if err != nil {
+			return nil, err
+		}
+		if !exists(sh.local) {
+			return nil, usagef("-f: no such file: %s", sh.local)
+		}
+		r.shares = append(r.shares, sh)
+	}
+	switch {
+	case f.cpus <= 0 || f.cpus > 1024:
+		return nil, usagef("--cpus %v: more than 0, at most 1024", f.cpus)
+	case f.pids < 1 || f.pids > 1<<22:
+		return nil, usagef("--pids %d: at least 1", f.pids)
+	case f.outMaxFiles < 1:
+		return nil, usagef("--out-max-files %d: at least 1", f.outMaxFiles)
+	case f.out == "" && changed("out"):
+		return nil, usagef("-o needs a folder")
+	}
+	if f.out != "" {
+		if info, err := os.Stat(f.out); err == nil && !info.IsDir() {
+			return nil, usagef("-o %s: not a folder", f.out)
+		}
+	}
+	// A default is the server's to set: it may not hold here, and is reported
+	// then. What was asked for must hold or is refused.
+	if changed("memory") {
+		r.limits.Memory = int64(f.memory)
+	}
+	if changed("disk") {
+		r.limits.Disk = int64(f.disk)
+	}
+	if changed("cpus") {
+		r.limits.CPUs = f.cpus
+	}
+	if changed("pids") {
+		r.limits.PIDs = f.pids
+	}
+	return r, nil
+}
+
+func (r *runner) run(ctx context.Context) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the next one has its usual effect.
+	context.AfterFunc(ctx, stop)
+
+	var watched io.Writer
+	if isTerminal(r.std.err) && !r.flags.json {
+		watched = r.std.err
+	}
+	r.spin = newSpinner(watched, "starting a sandbox")
+	defer r.spin.Stop()
+	r.screen = newScreen(r.std, r.flags.json)
+
+	client, closeClient, err := r.open(ctx, r.flags.python, r.flags.node)
+	if err != nil {
+		return r.interrupted(ctx, err)
+	}
+	defer func() {
+		if cerr := closeClient(); cerr != nil && err == nil {
+			err = cerr
+		}
+	}()
+	return r.interrupted(ctx, r.inSandbox(ctx, client))
+}
+
+// interrupted gives Ctrl-C its own status, whatever it made fail.
+func (r *runner) interrupted(ctx context.Context, err error) error {
+	r.spin.Stop()
+	if err != nil && ctx.Err() != nil {
+		fmt.Fprintln(r.std.err, "cubby: interrupted")
+		return status(exitInterrupted)
+	}
+	return err
+}
+
+func (r *runner) inSandbox(ctx context.Context, client *cubby.Client) error {
+	sbx, err := client.Create(ctx,
+		cubby.WithLimits(r.limits),
+		cubby.WithWarm(r.src.language),
+		cubby.WithLifetime(time.Duration(r.flags.timeout)+lifetimeMargin))
+	if err != nil {
+		return err
+	}
+	for _, s := range r.shares {
+		if err := sbx.Files().Upload(ctx, s.local, s.remote); err != nil {
+			if cubby.CodeOf(err) == cubby.CodeInvalidArgument {
+				return usageError{fmt.Errorf("-f %w", unwrapOp(err))}
+			}
+			return err
+		}
+	}
+	c := &collector{files: sbx.Files(), flags: r.flags}
+	if err := c.before(ctx); err != nil {
+		return err
+	}
+	ex, err := sbx.RunCode(ctx, r.src.code,
+		cubby.WithLanguage(r.src.language),
+		cubby.WithEnv(r.env),
+		cubby.WithTimeout(time.Duration(r.flags.timeout)),
+		cubby.WithMaxOutput(int64(r.flags.maxOutput)),
+		cubby.WithDrain(),
+		cubby.OnStdout(func(s string) { r.spin.Stop(); r.screen.stdout(s) }),
+		cubby.OnStderr(func(s string) { r.spin.Stop(); r.screen.stderr(s) }),
+		cubby.OnResult(func(res cubby.Result) { r.spin.Stop(); r.screen.result(res) }),
+		cubby.OnError(func(e cubby.ExecutionError) { r.spin.Stop(); r.screen.failure(e) }))
+	r.spin.Stop()
+	r.screen.endLine()
+	if err != nil {
+		return err
+	}
+	if err := c.after(ctx, ex.Results); err != nil {
+		return err
+	}
+	code := exitStatus(ex)
+	if r.flags.json {
+		if err := writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c.saved); err != nil {
+			return err
+		}
+	} else {
+		r.notes(ex, c)
+	}
+	c.sayLeft(r.screen.notes)
+	if code != exitOK {
+		return status(code)
+	}
+	return nil
+}
+
+// notes says on standard error what became of the run beside its text.
+func (r *runner) notes(ex *cubby.Execution, c *collector) {
+	w := r.screen.notes
+	switch {
+	case ex.TimedOut:
+		fmt.Fprintf(w, "cubby: timed out after %v (--timeout)\n", r.flags.timeout.String())
+	case ex.OOMKilled:
+		fmt.Fprintf(w, "cubby: out of memory: the limit is %s (--memory)\n", r.flags.memory.String())
+	}
+	if ex.Truncated {
+		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.String())
+	}
+	for _, f := range c.saved {
+		fmt.Fprintln(w, "wrote "+f.shown)
+	}
+}
+
+// exitStatus is the command's status for an execution that ended.
+func exitStatus(ex *cubby.Execution) int {
+	switch {
+	case ex.TimedOut:
+		return exitTimeout
+	case ex.OOMKilled:
+		return exitOutOfMemory
+	}
+	code := ex.ExitCode & 0xff // as the system cuts it
+	if code == 0 && ex.Error != nil && !quiet(ex.Error) {
+		code = exitFailed
+	}
+	return code
+}
+
+// quiet reports an error that only says that the code chose to end.
+func quiet(e *cubby.ExecutionError) bool { return e.Name == "SystemExit" || e.Name == "KernelExited" }
+
+// unwrapOp returns the cause without the operation, which the command names in
+// its own words.
+func unwrapOp(err error) error {
+	if e, ok := errors.AsType[*cubby.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// writeJSON prints the one object of --json.
+func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, saved []savedFile) error {
+	object := struct {
+		Stdout            string                `json:"stdout"`
+		Stderr            string                `json:"stderr"`
+		Results           []cubby.Result        `json:"results"`
+		Error             *cubby.ExecutionError `json:"error"`
+		ExitCode          int                   `json:"exit_code"`
+		DurationMS        int64                 `json:"duration_ms"`
+		TimedOut          bool                  `json:"timed_out"`
+		OOMKilled         bool                  `json:"oom_killed"`
+		Truncated         bool                  `json:"truncated"`
+		LimitsNotEnforced []string              `json:"limits_not_enforced"`
+		Files             []savedFile           `json:"files"`
+	}{
+		ex.Stdout, ex.Stderr, ex.Results, ex.Error, code, ex.Duration.Milliseconds(),
+		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, saved,
+	}
+	// Empty lists, not null: who reads this should not have to look for both.
+	if object.Results == nil {
+		object.Results = []cubby.Result{}
+	}
+	if object.LimitsNotEnforced == nil {
+		object.LimitsNotEnforced = []string{}
+	}
+	if object.Files == nil {
+		object.Files = []savedFile{}
+	}
+	enc := json.NewEncoder(sanitize(w, isTerminal(w)))
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(object)
+}
+
+// screen shows text as it comes.
+type screen struct {
+	out, err io.Writer
+	notes    io.Writer // what the command itself says
+	silent   bool
+	midLine  bool // the last text on out did not end its line
+}
+
+func newScreen(std stdio, silent bool) *screen {
+	s := &screen{out: sanitize(std.out, isTerminal(std.out)), err: sanitize(std.err, isTerminal(std.err)), silent: silent}
+	s.notes = s.err
+	return s
+}
+
+func (s *screen) stdout(text string) {
+	if s.silent || text == "" {
+		return
+	}
+	_, _ = io.WriteString(s.out, text) // the run goes on without its reader, as its files may matter
+	s.midLine = !strings.HasSuffix(text, "\n")
+}
+
+func (s *screen) stderr(text string) {
+	if !s.silent {
+		_, _ = io.WriteString(s.err, text)
+	}
+}
+
+// result prints the readable form of a result. A picture has none: its text
+// only says that it is a picture.
+func (s *screen) result(r cubby.Result) {
+	text := r.Markdown
+	if text == "" && len(pictures(r)) == 0 {
+		text = r.Text
+	}
+	if text == "" || s.silent {
+		return
+	}
+	if s.midLine {
+		s.stdout("\n")
+	}
+	s.stdout(strings.TrimSuffix(text, "\n") + "\n")
+}
+
+func (s *screen) failure(e cubby.ExecutionError) {
+	if s.silent || quiet(&e) {
+		return
+	}
+	text := e.Traceback
+	if strings.TrimSpace(text) == "" {
+		text = e.Error()
+	}
+	s.stderr(strings.TrimSuffix(text, "\n") + "\n")
+}
+
+// endLine leaves a terminal's prompt at the start of a line; a pipe gets
+// exactly what was printed.
+func (s *screen) endLine() {
+	if _, filtered := s.out.(*sanitizer); filtered && s.midLine {
+		s.stdout("\n")
+	}
+}

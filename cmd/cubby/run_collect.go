@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+const (
+	// maxPictureNames bounds the search for a free name in the current folder.
+	maxPictureNames = 10_000
+	maxShownLeft    = 20
+	snapshotDepth   = 64
+)
+
+// savedFile is one file that came back.
+type savedFile struct {
+	Path string `json:"path"` // below the folder of -o
+	Size int64  `json:"size"` // bytes
+	// From says where it came from: "file" or "result".
+	From  string `json:"from"`
+	shown string // for people
+}
+
+// collector brings new and changed files, and rich results, back.
+type collector struct {
+	files cubby.Files
+	flags runFlags
+
+	known  map[string]cubby.Entry
+	hidden map[string]int // files in hidden folders, by folder
+	saved  []savedFile
+	left   []cubby.Left
+}
+
+// before notes what is there, so that after can tell what is new.
+func (c *collector) before(ctx context.Context) error {
+	if c.flags.out == "" {
+		return nil
+	}
+	entries, err := c.files.List(ctx, cubby.Home, snapshotDepth)
+	if err != nil {
+		return err
+	}
+	c.known = make(map[string]cubby.Entry, len(entries))
+	for _, e := range entries {
+		c.known[e.Path] = e
+	}
+	return nil
+}
+
+// after brings everything back: files first, then results.
+func (c *collector) after(ctx context.Context, results []cubby.Result) error {
+	switch {
+	case c.flags.out != "":
+		return c.toFolder(ctx, results)
+	case c.flags.json:
+		return nil // the object holds the results
+	}
+	return c.picturesHere(results)
+}
+
+// filter leaves out what was there before, and the caches and settings that
+// tools keep in hidden folders.
+func (c *collector) filter(e cubby.Entry) error {
+	old, ok := c.known[e.Path]
+	if ok && old.Size == e.Size && old.Mode == e.Mode && old.ModTime.Equal(e.ModTime) && old.Target == e.Target {
+		return cubby.ErrSkip
+	}
+	rel := strings.TrimPrefix(e.Path, cubby.Home+"/")
+	if top, _, below := strings.Cut(rel, "/"); strings.HasPrefix(top, ".") && (below || e.IsDir()) {
+		if !e.IsDir() {
+			c.hidden[top]++
+		}
+		return cubby.ErrSkip
+	}
+	if strings.HasSuffix(rel, "/__pycache__") || rel == "__pycache__" || strings.Contains("/"+rel, "/__pycache__/") {
+		return cubby.ErrSkip
+	}
+	return nil
+}
+
+func (c *collector) toFolder(ctx context.Context, results []cubby.Result) error {
+	c.hidden = map[string]int{}
+	d, err := c.files.Download(ctx, cubby.Home, c.flags.out, cubby.DownloadOptions{
+		MaxFiles: c.flags.outMaxFiles, MaxBytes: int64(c.flags.outMaxBytes), Filter: c.filter,
+	})
+	if err != nil {
+		return err
+	}
+	c.left = d.Left
+	taken := map[string]bool{}
+	bytesLeft := int64(c.flags.outMaxBytes)
+	for _, f := range d.Files {
+		taken[strings.ToLower(f.Path)] = true
+		bytesLeft -= f.Size
+		c.saved = append(c.saved, savedFile{f.Path, f.Size, "file", filepath.Join(c.flags.out, filepath.FromSlash(f.Path))})
+	}
+	root, err := os.OpenRoot(c.flags.out)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	n := 0
+	for _, r := range results {
+		all := forms(r)
+		if len(all) == 0 {
+			continue
+		}
+		n++
+		for _, form := range all {
+			name := "result-" + strconv.Itoa(n) + form.ext
+			for i := 2; taken[strings.ToLower(name)]; i++ {
+				name = "result-" + strconv.Itoa(n) + "-" + strconv.Itoa(i) + form.ext
+			}
+			taken[name] = true
+			size := int64(len(form.data))
+			if len(c.saved) >= c.flags.outMaxFiles || size > bytesLeft {
+				c.left = append(c.left, cubby.Left{Path: name, Why: errors.New("over the limit of files or bytes")})
+				continue
+			}
+			if err := replace(root, name, form.data); err != nil {
+				return err
+			}
+			bytesLeft -= size
+			c.saved = append(c.saved, savedFile{name, size, "result", filepath.Join(c.flags.out, name)})
+		}
+	}
+	return nil
+}
+
+// replace writes a file of ours; a link that stands in its place is removed and
+// not followed.
+func replace(root *os.Root, name string, data []byte) error {
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return create(root, name, data)
+}
+
+func create(root *os.Root, name string, data []byte) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// picturesHere writes pictures to the current folder under names that are
+// free.
+func (c *collector) picturesHere(results []cubby.Result) error {
+	root, err := os.OpenRoot(".")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	n := 1
+	for _, r := range results {
+		for _, p := range pictures(r) {
+			if len(c.saved) >= cubby.DefaultDownloadFiles {
+				c.left = append(c.left, cubby.Left{Path: "picture" + p.ext, Why: errors.New("over the limit of files")})
+				continue
+			}
+			name, err := createFree(root, &n, p)
+			if err != nil {
+				return fmt.Errorf("write a picture: %w", err)
+			}
+			c.saved = append(c.saved, savedFile{name, int64(len(p.data)), "result", name})
+		}
+	}
+	return nil
+}
+
+func createFree(root *os.Root, n *int, p form) (string, error) {
+	for ; *n < maxPictureNames; *n++ {
+		name := "cubby-" + strconv.Itoa(*n) + p.ext
+		err := create(root, name, p.data)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		*n++
+		return name, err
+	}
+	return "", errors.New("every name up to cubby-" + strconv.Itoa(maxPictureNames) + " is taken")
+}
+
+// sayLeft lists what did not come back, and why.
+func (c *collector) sayLeft(w io.Writer) {
+	for i, l := range c.left {
+		if i == maxShownLeft {
+			fmt.Fprintf(w, "left: %d more\n", len(c.left)-i)
+			break
+		}
+		fmt.Fprintf(w, "left: %s: %v\n", printable(l.Path), l.Why)
+	}
+	folders := 0
+	for name, n := range c.hidden {
+		if folders++; folders > maxShownLeft {
+			break
+		}
+		fmt.Fprintf(w, "left: %s: %d files in a hidden folder\n", printable(name), n)
+	}
+}
+
+// printable quotes a hostile name unless it is harmless.
+func printable(name string) string {
+	if q := strconv.QuoteToGraphic(name); q != `"`+name+`"` {
+		return q
+	}
+	return name
+}
+
+// form is one form of a result as a file.
+type form struct {
+	ext  string
+	data []byte
+}
+
+// pictures returns the forms that a text cannot stand for.
+func pictures(r cubby.Result) []form {
+	return present(
+		form{".png", r.PNG}, form{".jpg", r.JPEG}, form{".svg", []byte(r.SVG)}, form{".pdf", r.PDF})
+}
+
+// forms returns every form that is worth a file.
+func forms(r cubby.Result) []form {
+	return append(pictures(r), present(
+		form{".html", []byte(r.HTML)}, form{".md", []byte(r.Markdown)}, form{".tex", []byte(r.LaTeX)},
+		form{".json", r.JSON}, form{".js", []byte(r.JavaScript)},
+		form{".data.json", r.Data}, form{".chart.json", r.Chart})...)
+}
+
+func present(all ...form) []form {
+	var out []form
+	for _, f := range all {
+		if len(f.data) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
