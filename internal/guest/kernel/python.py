@@ -1,0 +1,523 @@
+"""Cubby's Python kernel: runs cells in one lasting __main__ namespace.
+
+The guest starts this file as a script. Descriptor 3 is a stream socket that
+carries one JSON object per line both ways; descriptors 1 and 2 are pipes that
+user code and its children write to directly. Printed text is flushed before
+anything is written to the socket, which keeps text and results in order.
+
+Start-up is what a caller waits for, so this file holds only what every cell
+needs and imports nothing that the interpreter has not loaded already. The rest
+lives in python_*.py next to it and is loaded at first use.
+"""
+
+import _ast
+import _signal
+import _thread
+import builtins
+import io
+import os
+import sys
+
+SIGINT = 2
+MAX_MESSAGE = 32 << 20  # bytes of one result on the socket
+MAX_SOURCES = 16 << 20  # characters of cell source kept for tracebacks
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+AWAIT = getattr(_ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
+FUTURES = 0x1FE0000 if sys.version_info >= (3, 9) else 0
+COROUTINE = 0x80
+
+parts = {}
+
+
+def part(name):
+    """Return a sibling file as a module, compiled at its first use."""
+    module = parts.get(name)
+    if module is None:
+        path = os.path.join(HERE, name + ".py")
+        with io.open(path, encoding="utf-8") as f:
+            source = f.read()
+        module = type(sys)("_cubby_" + name)
+        module.__file__ = path
+        module.kernel = kernel
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+        parts[name] = module
+    return module
+
+
+# JSON. The json package costs several milliseconds (it needs re), its C half
+# costs none.
+
+
+def make_reader():
+    """Return a function from JSON text to its value."""
+    try:
+        import _json
+
+        class Options:
+            strict = False
+            object_hook = None
+            object_pairs_hook = None
+            parse_float = float
+            parse_int = int
+            parse_constant = float
+            memo = {}
+
+        scan = _json.make_scanner(Options())
+        return lambda text: scan(text, 0)[0]
+    except Exception:
+        import json
+
+        return json.loads
+
+
+def make_quoter():
+    try:
+        from _json import encode_basestring_ascii as quote
+    except ImportError:
+        from json import dumps as quote
+    return quote
+
+
+read_json = make_reader()
+quote_ascii = make_quoter()
+
+
+def quote(text):
+    """Return text as an ASCII JSON string; lone surrogates become U+FFFD."""
+    text = str.__str__(text)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return quote_ascii(text)
+
+
+class Kernel:
+    """The session: namespace, socket and the loop over cells."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.here = HERE
+        self.part = part
+        self.quote = quote
+        self.main = type(sys)("__main__")
+        self.ns = self.main.__dict__
+        self.ns["__builtins__"] = builtins
+        self.cell = 0  # number of the cell that runs or ran last
+        self.id = 0  # its id on the wire
+        self.sources = {}  # file name of a cell -> its text
+        self.source_size = 0
+        self.flags = 0  # __future__ features in force
+        self.loop = None  # the event loop of awaiting cells
+        self.control = -1
+        self.lock = _thread.allocate_lock()
+        self.saved = []
+        self.captured = None  # list that collects results while %%capture runs
+        self.shown = set()  # matplotlib figures that this cell has shown
+        self.inbox = b""
+        self.shell = None
+
+    # The socket.
+
+    def open(self):
+        self.control = high(3)
+        os.close(3)
+        self.saved = [(fd, high(fd), os.fstat(fd)) for fd in (1, 2)]
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=output.before_fork, after_in_child=self.after_fork_in_child)
+
+    def after_fork_in_child(self):
+        if self.control >= 0:
+            os.close(self.control)
+        self.control = -1
+        output.begin()
+
+    def send(self, line):
+        """Write one message. A signal never splits it."""
+        output.flush()
+        data = memoryview((line + "\n").encode("ascii"))
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (SIGINT,))
+        try:
+            with self.lock:
+                while len(data) and self.control >= 0:
+                    data = data[os.write(self.control, data[: 1 << 20]) :]
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+    def send_result(self, data, main):
+        """Send a result; data maps a MIME type to its JSON text."""
+        if self.control < 0:
+            return
+        size = sum(len(v) for v in data.values())
+        if size > MAX_MESSAGE:
+            text = data.get("text/plain", "")
+            note = "<result of %.1f MiB left out: over the limit of %d MiB>" % (
+                size / 1048576.0,
+                MAX_MESSAGE >> 20,
+            )
+            data = {"text/plain": quote(note)}
+            if 0 < len(text) < 1 << 20:
+                data["text/plain"] = text[:-1] + quote("\n" + note)[1:]
+        body = ",".join(quote(k) + ":" + v for k, v in data.items())
+        self.send(
+            '{"ev":"result","id":%d,"main":%s,"data":{%s}}'
+            % (self.id, "true" if main else "false", body)
+        )
+
+    def send_error(self, name, value, traceback):
+        self.send(
+            '{"ev":"error","id":%d,"name":%s,"value":%s,"traceback":%s}'
+            % (self.id, quote(name), quote(value), quote(traceback))
+        )
+
+    def receive(self):
+        """Return the next message; the process ends with the socket."""
+        chunks = []
+        while True:
+            line, newline, rest = self.inbox.partition(b"\n")
+            chunks.append(line)
+            if newline:
+                self.inbox = rest
+                return read_json(b"".join(chunks).decode("utf-8"))
+            self.inbox = os.read(self.control, 1 << 16)
+            if not self.inbox:
+                output.flush()
+                os._exit(0)
+
+    # Cells.
+
+    def serve(self):
+        self.send('{"ev":"ready"}')
+        while True:
+            try:
+                self.execute(self.receive())
+            except KeyboardInterrupt:
+                pass  # came between two cells
+
+    def execute(self, message):
+        self.id = message.get("id", 0)
+        self.cell += 1
+        self.shown.clear()
+        output.begin()
+        undo, failure = [], None
+        try:
+            self.prepare(message, undo)
+            _signal.signal(SIGINT, _signal.default_int_handler)
+            failure = self.guarded(message.get("code", ""))
+        except BaseException as e:  # an interrupt at the very edge, a bad directory
+            failure = failure or self.describe(e)
+        calm()
+        if os.getpid() != self.pid:
+            self.leave(failure)
+        self.restore(undo, failure)
+        status = 0
+        if failure:
+            status, name, value, traceback = failure
+            self.send_error(name, value, traceback)
+        self.send('{"ev":"done","id":%d,"exit_code":%d}' % (self.id, status))
+
+    def prepare(self, message, undo):
+        for name, value in (message.get("env") or {}).items():
+            undo.append((os.environ.__setitem__, name, os.environ[name]) if name in os.environ
+                        else (os.environ.pop, name, None))
+            os.environ[name] = value
+        cwd = message.get("cwd")
+        if cwd:
+            try:
+                undo.append((os.chdir, os.getcwd()))
+            except OSError:
+                undo.append((os.chdir, os.path.expanduser("~")))
+            os.chdir(cwd)
+        for finder in list(sys.path_importer_cache.values()):
+            if hasattr(finder, "invalidate_caches"):
+                finder.invalidate_caches()  # a file written by the cell before is found
+
+    def guarded(self, code):
+        """Run a cell and show its figures; return how it failed, or None."""
+        failure = None
+        try:
+            if self.shell:
+                failure = self.shell.run(code)
+            else:
+                self.run(code)
+        except BaseException as e:
+            failure = self.describe(e)
+        try:
+            if "matplotlib.pyplot" in sys.modules and os.getpid() == self.pid:
+                part("python_display").show_figures()
+        except BaseException as e:
+            failure = failure or self.describe(e)
+        return failure
+
+    def run(self, code):
+        name = "<cell %d>" % self.cell
+        self.remember(name, code)
+        try:
+            tree, text = self.parse(code, name), code
+        except SyntaxError as e:
+            tree, text = part("python_magic").rescue(code, name, e)
+        value = self.evaluate(tree, text, name)
+        if value is not None:
+            self.show(value)
+
+    def parse(self, code, name):
+        return compile(code, name, "exec", _ast.PyCF_ONLY_AST | AWAIT | self.flags, True)
+
+    def evaluate(self, tree, text, name):
+        """Run a parsed cell; return the value of its last expression or None."""
+        last = None
+        body = tree.body
+        if body and isinstance(body[-1], _ast.Expr):
+            last = body.pop()
+        steps, flags = [], AWAIT | self.flags
+        if body:
+            steps.append(compile(tree, name, "exec", flags, True))
+            self.flags |= steps[0].co_flags & FUTURES
+        if last is not None:
+            quiet = silenced(text, last)
+            steps.append(compile(_ast.Expression(last.value), name, "eval", AWAIT | self.flags, True))
+        if any(step.co_flags & COROUTINE for step in steps):
+            value = part("python_async").drive(steps)
+        else:
+            value = None
+            if self.loop is not None:
+                part("python_async").adopt()
+            for step in steps:
+                value = eval(step, self.ns)
+        return value if last is not None and not quiet else None
+
+    def show(self, value):
+        """Show the value of a cell and keep it as _."""
+        if self.control < 0:
+            print(repr(value))
+            return
+        kind = type(value)
+        if kind in (int, float, str, bool, complex, bytes):
+            data = {"text/plain": quote(repr(value))}
+            if self.captured is None:
+                self.send_result(data, True)
+            else:
+                self.captured.append(data)
+        else:
+            part("python_display").show(value, True)
+        space = builtins.__dict__
+        space["___"], space["__"], space["_"] = space.get("__"), space.get("_"), value
+
+    def remember(self, name, code):
+        """Keep the text of a cell for tracebacks and inspect."""
+        self.sources[name] = code
+        self.source_size += len(code)
+        while self.source_size > MAX_SOURCES and len(self.sources) > 1:
+            old = next(iter(self.sources))
+            self.source_size -= len(self.sources.pop(old))
+        if "linecache" in sys.modules:
+            self.publish_sources(sys.modules["linecache"])
+
+    def publish_sources(self, linecache):
+        for name, code in self.sources.items():
+            if name not in linecache.cache:
+                lines = [line + "\n" for line in code.split("\n")]
+                linecache.cache[name] = (len(code), None, lines, name)
+
+    def describe(self, error):
+        """Return (status, name, value, traceback) of an exception, None for a clean exit."""
+        try:
+            return part("python_errors").describe(error)
+        except BaseException as e:  # its __str__ raised, or an interrupt came
+            name = type(error).__name__
+            return 1, name, "", "%s: <no text: %s>" % (name, type(e).__name__)
+        finally:
+            error = None
+
+    def complain(self, text):
+        output.write_error(text + "\n")
+
+    def leave(self, failure):
+        """End a forked child that fell off the end of the cell."""
+        status = failure[0] if failure else 0
+        if failure and failure[1] != "SystemExit":
+            self.complain(failure[3])
+        output.flush()
+        os._exit(status)
+
+    def restore(self, undo, failure):
+        """Put back what the cell may change only for itself."""
+        output.flush()
+        for step in reversed(undo):
+            try:
+                step[0](*step[1:])
+            except OSError:
+                pass
+        for fd, copy, was in self.saved:
+            try:
+                now = os.fstat(fd)
+                intact = (now.st_dev, now.st_ino) == (was.st_dev, was.st_ino)
+            except OSError:
+                intact = False
+            if not intact:
+                os.dup2(copy, fd)
+        output.open_streams(bool(failure))
+
+    def forget(self):
+        """Drop the values kept as _, __ and ___."""
+        for name in ("_", "__", "___"):
+            builtins.__dict__.pop(name, None)
+
+
+def silenced(text, node):
+    """Report whether the statement of this expression ends in a semicolon."""
+    if ";" not in text:
+        return False
+    if not hasattr(node, "end_lineno"):
+        return text.rstrip().endswith(";")
+    lines = text.split("\n")[node.end_lineno - 1 :]
+    rest = lines[0].encode("utf-8", "replace")[node.end_col_offset :].decode("utf-8", "replace")
+    for line in [rest] + lines[1:]:
+        line = line.split("#", 1)[0].strip(" \t\f\r\\)")
+        if line:
+            return line.startswith(";")
+    return False
+
+
+def calm():
+    """Make an interrupt between cells do nothing."""
+    while True:
+        try:
+            _signal.signal(SIGINT, ignore)
+            return
+        except KeyboardInterrupt:
+            pass  # the one that was already on its way
+
+
+def ignore(signum, frame):
+    pass
+
+
+def high(fd):
+    """Duplicate a descriptor out of the way of user code, not inheritable."""
+    for target in (1000, 500, 250, 60):
+        target += fd
+        try:
+            os.fstat(target)
+        except OSError:
+            try:
+                return os.dup2(fd, target, False) or target
+            except OSError:
+                pass
+    return os.dup(fd)
+
+
+def display(*objects, **options):
+    """Show objects as rich results."""
+    return part("python_display").display(*objects, **options)
+
+
+# What happens right after a module is imported for the first time.
+
+
+def after_subprocess(module):
+    """Text that was printed before a child starts comes before the child's."""
+    start = module.Popen._execute_child
+
+    def _execute_child(self, *args, **kwargs):
+        output.flush()
+        return start(self, *args, **kwargs)
+
+    module.Popen._execute_child = _execute_child
+
+
+def after_display(module):
+    part("python_display").adopt(module)
+
+
+AFTER = {
+    "linecache": lambda module: kernel.publish_sources(module),
+    "subprocess": after_subprocess,
+    "matplotlib.pyplot": after_display,
+    "PIL.Image": after_display,
+    "IPython.core.display": after_display,
+    "IPython.core.display_functions": after_display,
+}
+
+
+class Importer:
+    """A finder that notices imports and stands in for IPython where it is missing."""
+
+    def __init__(self):
+        self.busy = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in AFTER or name in self.busy:
+            return None
+        self.busy.add(name)
+        try:
+            spec = None
+            for finder in sys.meta_path:
+                if finder is not self and hasattr(finder, "find_spec"):
+                    spec = finder.find_spec(name, path, target)
+                    if spec is not None:
+                        break
+        finally:
+            self.busy.discard(name)
+        loader = getattr(spec, "loader", None)
+        if loader is None or isinstance(loader, type) or not hasattr(loader, "exec_module"):
+            return spec
+        load = loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            AFTER[name](module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+class Fallback:
+    """The last finder: a small IPython.display where IPython is not installed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "IPython" or name in ("IPython.display", "IPython.core", "IPython.core.display"):
+            return part("python_display").stand_in(name)
+        return None
+
+
+def flushed(call):
+    def system(command):
+        output.flush()
+        return call(command)
+
+    system.__doc__ = call.__doc__
+    return system
+
+
+def start(args):
+    kernel.open()
+    sys.stdin = sys.__stdin__ = output.Stdin()
+    output.open_streams(True)
+    calm()
+    sys.modules["_cubby_kernel"] = sys.modules["__main__"]
+    sys.modules["__main__"] = kernel.main
+    sys.argv = [""]
+    if sys.path and os.path.abspath(sys.path[0] or os.curdir) == HERE:
+        sys.path[0] = ""
+    else:
+        sys.path.insert(0, "")
+    os.environ.setdefault("MPLBACKEND", "agg")
+    builtins.input = output.no_input
+    builtins.display = display
+    os.system = flushed(os.system)
+    for name in AFTER:
+        if name in sys.modules:
+            AFTER[name](sys.modules[name])
+    sys.meta_path.insert(0, Importer())
+    sys.meta_path.append(Fallback())
+    if "--ipython" in args:
+        kernel.shell = part("ipython").Shell()
+    kernel.serve()
+
+
+kernel = Kernel()
+output = part("python_output")
+if __name__ == "__main__":
+    start(sys.argv[1:])
