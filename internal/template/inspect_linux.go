@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 )
 
 // Report is what an interpreter says about itself.
@@ -61,9 +60,8 @@ func Inspect(ctx context.Context, in Interpreter) (Report, error) {
 	default:
 		args = []string{"-I", "-c", inspectPython}
 	}
-	// env(1) clears the environment.
-	args = append([]string{"-i", "PATH=/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C.UTF-8", in.Path}, args...)
-	out, err := runBounded(ctx, 5*time.Second, 64<<10, "env", args...)
+	env := []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C.UTF-8"}
+	out, err := runBounded(ctx, env, in.Path, args...)
 	if err != nil {
 		return r, fmt.Errorf("running %s: %w", in.Path, err)
 	}

@@ -34,7 +34,7 @@ func TestInspectFailures(t *testing.T) {
 		{Interpreter{Path: root + "/fails"}, "broken"},
 		{Interpreter{Path: root + "/lies"}, "strange version"},
 		{Interpreter{Missing: "not here"}, "not here"},
-		{Interpreter{Path: root + "/absent"}, "exit status"},
+		{Interpreter{Path: root + "/absent"}, "no such file"},
 	} {
 		if _, err := Inspect(context.Background(), tt.in); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.in, err, tt.want)

@@ -221,7 +221,7 @@ type answer struct {
 // ask runs a launcher once, with the caller's rights and environment, to learn
 // what stands behind it.
 func ask(ctx context.Context, lang language, path string) (answer, error) {
-	out, err := runBounded(ctx, 5*time.Second, 64<<10, path, lang.ask...)
+	out, err := runBounded(ctx, nil, path, lang.ask...)
 	if err != nil {
 		return answer{}, fmt.Errorf("asking %s where it lives: %w", path, err)
 	}
@@ -238,17 +238,16 @@ func ask(ctx context.Context, lang language, path string) (answer, error) {
 	return a, nil
 }
 
-// runBounded runs a program of the host and returns at most limit bytes of its
-// output.
-func runBounded(ctx context.Context, timeout time.Duration, limit int, path string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// runBounded runs a program of the host for at most five seconds and returns the
+// first 64 KiB of its output. Its environment is env, or ours if that is nil.
+func runBounded(ctx context.Context, env []string, path string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = env
 	cmd.WaitDelay = time.Second
-	out := &boundedBuffer{limit: limit}
-	var complaint boundedBuffer
-	complaint.limit = 4096
-	cmd.Stdout, cmd.Stderr = out, &complaint
+	out, complaint := &boundedBuffer{limit: 64 << 10}, &boundedBuffer{limit: 4096}
+	cmd.Stdout, cmd.Stderr = out, complaint
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
