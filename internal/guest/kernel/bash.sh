@@ -16,7 +16,8 @@
 # Kept: variables with their attributes, functions, aliases, and the positional
 # parameters unless a function was running. Not kept: the job table (`wait` and
 # `jobs` do not know older jobs, which run on), `pushd`'s stack, the hash table,
-# and traps.
+# and traps. A local variable of a function that ended the shell becomes global if
+# it hid none.
 
 __cubby_id='' __cubby_trap_exit='' __cubby_status=0
 __cubby_setup='' __cubby_teardown='' __cubby_code=''
@@ -78,10 +79,11 @@ __cubby_run_exit_trap() {
   (
     builtin trap - EXIT INT
     builtin eval "$__cubby_t"
-  ) </dev/null >&14 2>&15
+  ) </dev/null >&"$1" 2>&"$2"
 }
 
-# Writes the whole state as commands that make it again.
+# Writes the whole state as commands that make it again, and may take it apart.
+# $1 is 1 if a function was running.
 __cubby_save() {
   builtin local __cubby_n
   while builtin read -r __cubby_n; do
@@ -90,7 +92,11 @@ __cubby_save() {
       BASH_EXECUTION_STRING | BASH_LINENO | BASH_SOURCE | BASH_SUBSHELL | BASH_VERS* | BASH_XTRACEFD | \
       COMP_WORDBREAKS | DIRSTACK | EPOCH* | EUID | FUNCNAME | GROUPS | HISTCMD | LINENO | PIPESTATUS | PPID | \
       RANDOM | SHELLOPTS | SRANDOM | UID | POSIXLY_CORRECT) ;;
-    *) builtin declare -p "$__cubby_n" ;;
+    *)
+      # In a function, what a local variable hides comes to light once that is
+      # unset; the last line about a name wins.
+      while builtin declare -p "$__cubby_n" && (($1)) && builtin unset -v "$__cubby_n"; do :; done
+      ;;
     esac
   done < <(builtin compgen -A variable)
   while builtin read -r __cubby_n; do
@@ -110,30 +116,35 @@ __cubby_exit() {
   builtin trap '' INT
   builtin set +eux +o pipefail
   builtin trap - DEBUG ERR RETURN
-  if [[ ! -e /proc/self/fd/13 ]]; then
-    # The braces are left behind (`break 9`): take the descriptors from outside.
-    builtin exec 10<&200 11>&201 12<&202 13>&203 14>&204 15>&205
-  fi
-  builtin printf 'leave\n' >&13
+  # At the top level the braces are undone by now, in a function they are not.
+  builtin local __cubby_fd=10
+  [[ -e /proc/self/fd/13 ]] || __cubby_fd=200
+  builtin printf 'leave\n' >&$((__cubby_fd + 3))
   builtin local __cubby_st="$1"
   builtin shift
-  __cubby_run_exit_trap
+  __cubby_run_exit_trap $((__cubby_fd + 4)) $((__cubby_fd + 5))
   builtin eval "$__cubby_teardown" 2>/dev/null
   {
-    __cubby_save
-    ((${#FUNCNAME[@]} > 1)) || { (($# == 0)) || builtin printf 'set --'; (($# == 0)) || builtin printf ' %q' "$@"; builtin printf '\n'; }
-  } >&11 2>/dev/null
+    __cubby_save "$((${#FUNCNAME[@]} > 1))"
+    if ((${#FUNCNAME[@]} == 1 && $# > 0)); then
+      builtin printf 'set --'
+      builtin printf ' %q' "$@"
+    fi
+  } >&$((__cubby_fd + 1)) 2>/dev/null
   # A signal that is ignored now could never be trapped by the next shell.
   builtin trap : INT
+  # A copy of a close-on-exec descriptor is close-on-exec too, except at 0 to 2.
   builtin exec -c "$__cubby_shell" --norc --noprofile -c "$BASH_EXECUTION_STRING" bash "$__cubby_shell" "$__cubby_dir" "$__cubby_st" \
-    </dev/null >/dev/null 2>&1 200<&10 201<&11 202<&12 203>&13 204>&14 205>&15
+    2>&$((__cubby_fd + 0)) 200>&2 2>&$((__cubby_fd + 1)) 201>&2 2>&$((__cubby_fd + 2)) 202>&2 \
+    2>&$((__cubby_fd + 3)) 203>&2 2>&$((__cubby_fd + 4)) 204>&2 2>&$((__cubby_fd + 5)) 205>&2 \
+    </dev/null >/dev/null 2>&1
 }
 
 # Ends the cell that ran, if one did, and waits for the next.
 __cubby_next() {
   builtin trap '' INT
   if [[ -n $__cubby_id ]]; then
-    __cubby_run_exit_trap
+    __cubby_run_exit_trap 14 15
     builtin eval "$__cubby_options"
     builtin eval "$__cubby_teardown"
     builtin printf 'done %s %s\n' "$__cubby_id" "$__cubby_status" >&13
