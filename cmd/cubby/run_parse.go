@@ -283,8 +283,16 @@ type timeValue time.Duration
 
 const maxTimeout = 24 * time.Hour
 
-func (t *timeValue) Type() string   { return "duration" }
-func (t *timeValue) String() string { return time.Duration(*t).String() }
+func (t *timeValue) Type() string { return "duration" }
+
+// String leaves out the zeros of 1m0s.
+func (t *timeValue) String() string {
+	s := time.Duration(*t).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	return s
+}
 
 func (t *timeValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
