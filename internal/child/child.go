@@ -111,9 +111,10 @@ func Serve(ctx context.Context, opts Options) error {
 
 // private is everything that the child holds.
 type private struct {
-	runDir string
-	root   *template.Root
-	host   *host.Host
+	runDir  string
+	root    *template.Root
+	cgroups *cgroup.Manager // nil without
+	host    *host.Host
 }
 
 // open builds the child's parts; on an error, what it returns is to be closed
@@ -144,13 +145,14 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	p.root = &root
-	cgroups, err := cgroup.Detect(cgroup.Paths{})
+	cgroups, err := cgroup.Detect("", "", "")
 	if err != nil {
 		opts.Logger.Info("no cgroups", "err", err)
 		cgroups = nil
-	} else if err := cgroups.Sweep(); err != nil {
+	} else if _, err := cgroups.Sweep(); err != nil {
 		opts.Logger.Warn("cgroups of dead servers", "err", err)
 	}
+	p.cgroups = cgroups
 	eng, err := gvisor.New(gvisor.Config{
 		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
 		DebugLog: os.Getenv("CUBBY_GVISOR_LOG"),
@@ -174,6 +176,9 @@ func (p *private) close() error {
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
 	}
+	if p.cgroups != nil {
+		errs = append(errs, p.cgroups.Close())
+	}
 	if p.root != nil {
 		errs = append(errs, p.root.Close())
 	}
@@ -194,7 +199,7 @@ func overlayDir(runDir string) string {
 // environment is what the guest is told of the template.
 func environment(root template.Root, tools template.Toolchain) []string {
 	return []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + root.Path,
 		"LANG=C.UTF-8",
 		"CUBBY_PYTHON=" + root.Python, "CUBBY_PYTHON_MISSING=" + tools.Python.Missing,
 		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,

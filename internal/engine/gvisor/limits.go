@@ -76,7 +76,7 @@ var nextCPU atomic.Uint32
 // pinned runs start, whose child processes may use ⌈cpus⌉ processors, when no
 // cgroup will bound them.
 func (e *Engine) pinned(cpus float64, start func() error) error {
-	if cpus <= 0 || e.cfg.Cgroups != nil && slices.Contains(e.cfg.Cgroups.Controllers(), "cpu") {
+	if cpus <= 0 || e.cfg.Cgroups != nil && slices.Contains(e.cfg.Cgroups.Available(), "cpu") {
 		return start()
 	}
 	// Affinity is a thread's, and inherited by what the thread starts.

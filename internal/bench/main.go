@@ -1,0 +1,119 @@
+//go:build linux
+
+// Command bench compares Cubby with a bare start of the same interpreter, side
+// by side in one run: `make bench`.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
+)
+
+func main() {
+	binary := flag.String("cubby", "bin/cubby", "the binary to measure")
+	python := flag.String("python", "/usr/bin/python3", "the interpreter, bare and in sandboxes")
+	n := flag.Int("n", 40, "rounds; each measures every row once, in turn")
+	flag.Parse()
+	if err := run(context.Background(), *binary, *python, *n, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// row is one thing that is measured; the first row is what others are compared
+// with.
+type row struct {
+	name    string
+	measure func() error
+	times   []time.Duration
+}
+
+func run(ctx context.Context, binary, python string, n int, out io.Writer) error {
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	c, err := embedded.Open(ctx, embedded.Config{Binary: binary, Python: python})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	live, err := c.Create(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := live.RunCode(ctx, "print(1)"); err != nil {
+		return err
+	}
+	const code = "print(1)"
+	rows := []*row{
+		{name: "bare " + python + " -c 'print(1)'", measure: command(ctx, python, "-c", code)},
+		{name: "cubby run -e 'print(1)', whole process", measure: command(ctx, binary, "run", "--python", python, "-e", code)},
+		{name: "create, first RunCode, kill in a running Cubby", measure: func() error { return fresh(ctx, c, code) }},
+		{name: "RunCode in a live sandbox", measure: func() error { return expect(live.RunCode(ctx, code)) }},
+	}
+	for i := range n + 2 {
+		for _, r := range rows {
+			start := time.Now()
+			if err := r.measure(); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			if i >= 2 { // the first rounds fill caches
+				r.times = append(r.times, time.Since(start))
+			}
+		}
+	}
+	base := median(rows[0].times)
+	fmt.Fprintf(out, "%-48s %9s %9s %9s %9s   (n=%d)\n", "", "min", "median", "p95", "ratio", n)
+	for _, r := range rows {
+		slices.Sort(r.times)
+		fmt.Fprintf(out, "%-48s %7.2fms %7.2fms %7.2fms %8.2fx\n", r.name, ms(r.times[0]), ms(median(r.times)),
+			ms(r.times[len(r.times)*95/100]), float64(median(r.times))/float64(base))
+	}
+	return nil
+}
+
+func command(ctx context.Context, name string, args ...string) func() error {
+	return func() error {
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		if err == nil && string(out) != "1\n" {
+			err = fmt.Errorf("printed %q", out)
+		}
+		return err
+	}
+}
+
+func fresh(ctx context.Context, c *embedded.Cubby, code string) error {
+	sbx, err := c.Create(ctx)
+	if err != nil {
+		return err
+	}
+	if err := expect(sbx.RunCode(ctx, code)); err != nil {
+		return err
+	}
+	return sbx.Kill(ctx)
+}
+
+func expect(ex *cubby.Execution, err error) error {
+	if err == nil && ex.Stdout != "1\n" {
+		err = fmt.Errorf("printed %q", ex.Stdout)
+	}
+	return err
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
