@@ -1,6 +1,8 @@
 """IPython's shell behind the same events, for contexts that ask for it."""
 
+import os
 import sys
+import warnings
 
 
 class Shell:
@@ -48,6 +50,8 @@ class Shell:
             def init_sys_modules(self):
                 pass  # the kernel's __main__ stays
 
+            system = InteractiveShell.system_raw  # not through a terminal
+
             def showtraceback(shell, *args, **kwargs):
                 pass  # run() reports it
 
@@ -72,6 +76,9 @@ class Shell:
             "application/pdf", "text/latex", "application/json", "application/javascript",
         ]
         register_pictures(shell)
+        package = os.path.dirname(sys.modules["IPython"].__file__)
+        kernel.hidden += (package + os.sep,)
+        warnings.filterwarnings("ignore", "To exit: use", UserWarning)
         self.shell = shell
 
     def run(self, code):

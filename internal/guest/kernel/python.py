@@ -101,6 +101,7 @@ class Kernel:
         self.here = HERE
         self.part = part
         self.quote = quote
+        self.hidden = (HERE + os.sep,)  # files whose frames no traceback shows
         self.main = type(sys)("__main__")
         self.ns = self.main.__dict__
         self.ns["__builtins__"] = builtins
@@ -131,6 +132,7 @@ class Kernel:
         if self.control >= 0:
             os.close(self.control)
         self.control = -1
+        output.flusher.reset()
         output.begin()
 
     def send(self, line):
@@ -210,7 +212,10 @@ class Kernel:
         calm()
         if os.getpid() != self.pid:
             self.leave(failure)
-        self.restore(undo, failure)
+        try:
+            self.restore(undo, failure)
+        except Exception as e:  # user code left something very odd behind
+            failure = failure or self.describe(e)
         status = 0
         if failure:
             status, name, value, traceback = failure
@@ -253,10 +258,14 @@ class Kernel:
     def run(self, code):
         name = "<cell %d>" % self.cell
         self.remember(name, code)
+        tree, text, error = None, code, None
         try:
-            tree, text = self.parse(code, name), code
+            tree = self.parse(code, name)
         except SyntaxError as e:
-            tree, text = part("python_magic").rescue(code, name, e)
+            error = e
+        if tree is None:  # out of the handler: what follows is not "during handling of"
+            tree, text = part("python_magic").rescue(code, name, error)
+            error = None
         value = self.evaluate(tree, text, name)
         if value is not None:
             self.show(value)

@@ -74,7 +74,7 @@ def attended(child, wait):
     """Wait for a child; an interrupt reaches the child and all it started."""
     try:
         return wait()
-    except BaseException:
+    except BaseException as e:
         for signal, patience in ((2, 0.5), (9, 5)):
             try:
                 os.killpg(child.pid, signal)
@@ -82,7 +82,7 @@ def attended(child, wait):
                 break
             except (OSError, subprocess.TimeoutExpired):
                 pass
-        raise
+        raise e.with_traceback(None)
 
 
 class Scope:
@@ -185,10 +185,13 @@ def run_text(text, row):
     """Run Python that stands in this cell after so many lines; return its value."""
     name = "<cell %d>" % kernel.cell
     text = "\n" * row + text
+    tree = error = None
     try:
         tree = kernel.parse(text, name)
     except SyntaxError as e:
-        tree, text = kernel.part("python_magic").rescue(text, name, e)
+        error = e
+    if tree is None:
+        tree, text = kernel.part("python_magic").rescue(text, name, error)
     return kernel.evaluate(tree, text, name)
 
 

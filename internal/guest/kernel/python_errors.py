@@ -1,7 +1,6 @@
 """How a cell failed, in the words of the interpreter, without the kernel's frames."""
 
 import linecache
-import os
 import traceback
 
 MAX_VALUE = 32 << 10  # characters of an exception's text
@@ -73,7 +72,8 @@ def strip(tb):
     """Drop what leads from the kernel to the first line of a cell."""
     first = tb
     while first is not None:
-        if first.tb_frame.f_code.co_filename in kernel.sources:
+        name = first.tb_frame.f_code.co_filename
+        if name in kernel.sources or name.startswith("<ipython-input-"):
             return first
         first = first.tb_next
     while tb is not None and ours(tb.tb_frame.f_code.co_filename):
@@ -82,18 +82,14 @@ def strip(tb):
 
 
 def tidy(report):
-    """Drop the kernel's frames; a report without frames has no traceback at all."""
+    """Drop the kernel's frames."""
     if report.stack is None:
         return
     report.stack[:] = [frame for frame in report.stack if not ours(frame.filename)]
-    if not report.stack:
-        report.stack = None if hasattr(report, "max_group_width") else report.stack
-        only = report.format_exception_only
-        report.format = lambda *args, **kwargs: only()
 
 
 def ours(filename):
-    return os.path.dirname(filename) == kernel.here
+    return filename.startswith(kernel.hidden)
 
 
 def shorten(text, limit):

@@ -62,7 +62,7 @@ class Stream(io.TextIOWrapper):
         self.write = self.careful
 
     def close(self):
-        self.flush()
+        self.usable()
 
     def usable(self):
         try:
@@ -181,6 +181,16 @@ class Stdin(io.TextIOBase):
         pass
 
 
+def broken(stream):
+    """Report whether nothing can be written to what user code left as a stream."""
+    try:
+        return stream.closed or not hasattr(stream, "write")
+    except ValueError:  # detached from its buffer
+        return True
+    except AttributeError:
+        return not hasattr(stream, "write")
+
+
 def open_streams(reset):
     """Make sys.stdout and its siblings usable; reset also undoes replacements."""
     for i, name in enumerate(("stdout", "stderr")):
@@ -189,9 +199,7 @@ def open_streams(reset):
         elif not streams[i].usable():
             streams[i] = Stream(i + 1, "<%s>" % name)
         current = getattr(sys, name, None)
-        if reset or not hasattr(current, "write") or getattr(current, "closed", False) or (
-            isinstance(current, Stream) and current is not streams[i]
-        ):
+        if reset or broken(current) or isinstance(current, Stream) and current is not streams[i]:
             setattr(sys, name, streams[i])
         setattr(sys, "__%s__" % name, streams[i])
     if reset or sys.stdin is None:
@@ -207,8 +215,6 @@ def no_input(prompt=""):
 
 def begin():
     """Let the cell that begins, or a forked child, write its first lines at once."""
-    if not flusher.running or not flusher.wanted:
-        flusher.reset()
     for stream in streams:
         stream.arm(LINES_AT_ONCE)
 
