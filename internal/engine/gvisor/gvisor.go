@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
@@ -55,6 +56,8 @@ type Engine struct {
 
 	// gVisor takes the machine's standard streams from this process's globals.
 	stdio sync.Mutex
+
+	nextCPU atomic.Uint32 // spreads the machines over the processors
 }
 
 var _ engine.Engine = (*Engine)(nil)

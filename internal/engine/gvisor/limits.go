@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -62,21 +61,23 @@ func (m *machine) limit(spec engine.Spec) error {
 	}
 	if n := spec.Limits.CPUs; n > 0 && !slices.Contains(enforced, "cpu") {
 		renice(pids[0])
-		// Affinity (see pinned) bounds whole processors only.
-		if n < float64(runtime.NumCPU()) && n != math.Trunc(n) {
+		// Affinity (see pinned) bounds whole processors only, and was left out
+		// where a cgroup had promised to do it.
+		if n < float64(runtime.NumCPU()) && (n != math.Trunc(n) || m.engine.cgroupsBoundCPU()) {
 			m.unenforced = append(m.unenforced, "cpu")
 		}
 	}
 	return nil
 }
 
-// nextCPU spreads the machines of this process over the processors.
-var nextCPU atomic.Uint32
+func (e *Engine) cgroupsBoundCPU() bool {
+	return e.cfg.Cgroups != nil && slices.Contains(e.cfg.Cgroups.Available(), "cpu")
+}
 
 // pinned runs start, whose child processes may use ⌈cpus⌉ processors, when no
 // cgroup will bound them.
 func (e *Engine) pinned(cpus float64, start func() error) error {
-	if cpus <= 0 || e.cfg.Cgroups != nil && slices.Contains(e.cfg.Cgroups.Available(), "cpu") {
+	if cpus <= 0 || e.cgroupsBoundCPU() {
 		return start()
 	}
 	// Affinity is a thread's, and inherited by what the thread starts.
@@ -96,7 +97,7 @@ func (e *Engine) pinned(cpus float64, start func() error) error {
 			allowed = append(allowed, cpu)
 		}
 	}
-	first := int(nextCPU.Add(uint32(want))) - want
+	first := int(e.nextCPU.Add(uint32(want))) - want
 	for i := range want {
 		some.Set(allowed[(first+i)%have])
 	}
