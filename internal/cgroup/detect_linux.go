@@ -118,16 +118,29 @@ func unifiedHierarchy(mounts []mountPoint, ours map[string]string) (u unified) {
 	if problem == "" {
 		return u
 	}
-	// Others live in our group, in a terminal's scope for example. A group
-	// beside it will do where the parent is ours to write and hands down
-	// controllers already.
-	if parent := filepath.Dir(own); under(parent, mounts[i].dir) && writable(parent) == nil {
-		if enabled, err := readFile(filepath.Join(parent, "cgroup.subtree_control")); err == nil && strings.TrimSpace(enabled) != "" {
-			u.own, u.leaf, u.available = parent, "", strings.Fields(enabled)
-			return u
+	// Others live in our group: our parent process at least, or a terminal's
+	// shell. A group further up will do where that is ours to write and hands
+	// down controllers already; the nearest of those that hand down the most.
+	// Bounds that were set for our own group do not hold there.
+	best := 0
+	for dir := own; dir != mounts[i].dir && under(dir, mounts[i].dir); {
+		dir = filepath.Dir(dir)
+		if writable(dir) != nil {
+			break
+		}
+		text, err := readFile(filepath.Join(dir, "cgroup.subtree_control"))
+		if err != nil {
+			break
+		}
+		enabled := slices.DeleteFunc(strings.Fields(text), func(c string) bool { return !slices.Contains(Controllers, c) })
+		if len(enabled) > best {
+			best = len(enabled)
+			u.own, u.leaf, u.available = dir, "", enabled
 		}
 	}
-	u.own, u.problem = own, problem
+	if best == 0 {
+		u.own, u.problem = own, problem
+	}
 	return u
 }
 

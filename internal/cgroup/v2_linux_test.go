@@ -174,6 +174,15 @@ func TestV2Detect(t *testing.T) {
 			available: []string{"memory", "pids"}, own: "user",
 		},
 		{
+			name: "others live in our group, one further up hands down more",
+			prepare: func(f fakeTree) {
+				f.write("user/session/cgroup.procs", "1\n2\n")
+				f.write("user/cgroup.subtree_control", "pids io\n")
+				f.write("cgroup.subtree_control", "cpuset cpu io memory pids\n")
+			},
+			available: Controllers, own: "",
+		},
+		{
 			name:    "others live in our group, the parent does not hand down",
 			prepare: func(f fakeTree) { f.write("user/session/cgroup.procs", "1\n2\n") },
 			err:     "has other processes",
