@@ -24,6 +24,16 @@ import (
 // it once for a whole run.
 var binaries = sync.OnceValues(build)
 
+// SetBinary points CUBBY_BINARY, by which package embedded finds its child, at
+// Cubby's. For a TestMain: examples have no testing.TB.
+func SetBinary() error {
+	dir, err := binaries()
+	if err != nil {
+		return err
+	}
+	return os.Setenv("CUBBY_BINARY", filepath.Join(dir, "cubby"))
+}
+
 // Cubby returns a statically linked cubby of the sources under test, which is
 // its own guest.
 func Cubby(t testing.TB) string {

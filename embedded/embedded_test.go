@@ -1,0 +1,316 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+// helperVar makes the test binary a program that uses the library, so that a
+// test can kill it.
+const helperVar = "CUBBY_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVar) != "" {
+		helper()
+	}
+	if err := testenv.SetBinary(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// helper creates a sandbox, says so and waits to be killed.
+func helper() {
+	c, err := embedded.Open(context.Background(), embedded.Config{Python: "/usr/bin/python3"})
+	if err == nil {
+		_, err = c.Create(context.Background())
+	}
+	fmt.Println("ready", err)
+	select {}
+}
+
+func open(t *testing.T) *embedded.Cubby {
+	t.Helper()
+	testenv.CheckLeaks(t)
+	c, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+func create(t *testing.T, opts ...cubby.CreateOption) *cubby.Sandbox {
+	t.Helper()
+	sbx, err := open(t).Create(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sbx
+}
+
+// run executes code that is to reach its end.
+func run(t *testing.T, sbx *cubby.Sandbox, code string, opts ...cubby.RunOption) *cubby.Execution {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	ex, err := sbx.RunCode(ctx, code, opts...)
+	if err != nil {
+		t.Fatalf("RunCode: %v", err)
+	}
+	return ex
+}
+
+func TestRunCode(t *testing.T) {
+	sbx := create(t)
+	if ex := run(t, sbx, "x = 6*7\nprint(x)"); ex.Stdout != "42\n" || ex.Error != nil {
+		t.Errorf("got %+v", ex)
+	}
+	if ex := run(t, sbx, "x + 1"); ex.Text() != "43" {
+		t.Errorf("state was lost, or the last expression: %+v", ex)
+	}
+	if ex := run(t, sbx, "echo $((6*7)); exit 3", cubby.WithLanguage("bash")); ex.Stdout != "42\n" || ex.ExitCode != 3 || ex.Error != nil {
+		t.Errorf("bash: %+v", ex)
+	}
+	if ex := run(t, sbx, "1/0"); ex.Error == nil || ex.Error.Name != "ZeroDivisionError" || ex.ExitCode != 1 {
+		t.Errorf("error: %+v", ex)
+	}
+	if ex := run(t, sbx, "import os; print(os.getuid(), os.getcwd(), os.environ.get('HOME'))"); ex.Stdout != "1000 /home/user /home/user\n" {
+		t.Errorf("user: %q", ex.Stdout)
+	}
+}
+
+func TestSeveralSandboxesAtOnce(t *testing.T) {
+	c := open(t)
+	errs := make(chan error, 5)
+	for i := range 5 {
+		go func() {
+			sbx, err := c.Create(t.Context())
+			if err == nil {
+				var ex *cubby.Execution
+				if ex, err = sbx.RunCode(t.Context(), fmt.Sprintf("print(%d)", i)); err == nil && ex.Stdout != fmt.Sprintln(i) {
+					err = fmt.Errorf("printed %q", ex.Stdout)
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range 5 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCancelStopsTheCode(t *testing.T) {
+	sbx := create(t)
+	run(t, sbx, "n = 0")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := sbx.RunCode(ctx, "import time\nwhile True:\n    n += 1\n    time.sleep(0.01)")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	ex := run(t, sbx, "a = n; time.sleep(0.3); print(n > 0, a == n)")
+	if ex.Stdout != "True True\n" {
+		t.Errorf("the code went on, or its state was lost: %q %+v", ex.Stdout, ex.Error)
+	}
+}
+
+func TestStreaming(t *testing.T) {
+	sbx := create(t)
+	var first, last time.Time
+	ex := run(t, sbx, "import time, subprocess\nprint('a')\nsubprocess.run(['sh', '-c', 'echo b'])\ntime.sleep(0.5)\nprint('c')",
+		cubby.OnStdout(func(text string) {
+			if first.IsZero() {
+				first = time.Now()
+			}
+			last = time.Now()
+		}))
+	if ex.Stdout != "a\nb\nc\n" || last.Sub(first) < 300*time.Millisecond {
+		t.Errorf("%q, from first to last %v", ex.Stdout, last.Sub(first))
+	}
+}
+
+func TestKill(t *testing.T) {
+	sbx := create(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := sbx.RunCode(t.Context(), "import time; time.sleep(60)")
+		done <- err
+	}()
+	time.Sleep(300 * time.Millisecond)
+	if err := sbx.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if cubby.CodeOf(err) != cubby.CodeSandboxGone {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stream of a killed sandbox hangs")
+	}
+	if _, err := sbx.RunCode(t.Context(), "1"); cubby.CodeOf(err) != cubby.CodeSandboxGone {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestLifetime(t *testing.T) {
+	c := open(t)
+	sbx, err := c.Create(t.Context(), cubby.WithLifetime(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = sbx.RunCode(t.Context(), "import time; time.sleep(60)")
+	if cubby.CodeOf(err) != cubby.CodeSandboxGone || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	c := open(t)
+	for _, l := range []cubby.Limits{{Memory: 1 << 20}, {CPUs: -1}, {PIDs: 1}} {
+		if _, err := c.Create(t.Context(), cubby.WithLimits(l)); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+	sbx, err := c.Create(t.Context(), cubby.WithLimits(cubby.Limits{CPUs: 0.5}))
+	switch {
+	case err == nil && slices.Contains(sbx.LimitsNotEnforced(), "cpu"):
+		t.Error("a limit that was asked for does not hold, and was not refused")
+	case err != nil && cubby.CodeOf(err) != cubby.CodeInvalidArgument:
+		t.Error(err)
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	script := func(t *testing.T, text string) string {
+		path := filepath.Join(t.TempDir(), "cubby")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, test := range []struct {
+		name   string
+		binary func(t *testing.T) string
+		code   cubby.Code
+		says   string
+	}{
+		{"no such binary", func(t *testing.T) string { return "/no/such/cubby" }, cubby.CodeUnavailable, "CUBBY_BINARY"},
+		{"another version", func(t *testing.T) string { return script(t, `echo '{"version":"0.0.9"}' >&4`) }, cubby.CodeIncompatible, "0.0.9"},
+		{"no cubby at all", func(t *testing.T) string { return script(t, "echo hello >&2; exit 2") }, cubby.CodeIncompatible, "hello"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testenv.CheckLeaks(t)
+			_, err := embedded.Open(t.Context(), embedded.Config{Binary: test.binary(t)})
+			if cubby.CodeOf(err) != test.code || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got code %v: %v", cubby.CodeOf(err), err)
+			}
+		})
+	}
+}
+
+// TestKilledProcesses kills the program, or the child, in the middle.
+func TestKilledProcesses(t *testing.T) {
+	for _, victim := range []string{"program", "child", "program and child"} {
+		t.Run(victim, func(t *testing.T) {
+			if victim != "program and child" {
+				testenv.CheckLeaks(t) // the third leaves a folder for the next start to sweep
+			}
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(self)
+			cmd.Env = append(os.Environ(), helperVar+"=1", "CUBBY_BINARY="+testenv.Cubby(t))
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, 100)
+			n, _ := out.Read(buf)
+			if got := string(buf[:n]); got != "ready <nil>\n" {
+				t.Fatalf("helper: %q", got)
+			}
+			children := pids(t, cmd.Process.Pid)
+			if victim != "program" {
+				for _, pid := range children {
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+			if victim != "child" {
+				cmd.Process.Kill()
+			} else {
+				time.Sleep(300 * time.Millisecond)
+				cmd.Process.Kill()
+			}
+			cmd.Wait()
+			if victim == "child" || victim == "program and child" {
+				for _, dir := range runDirs() { // nobody was left to remove it
+					os.RemoveAll(dir)
+				}
+			}
+		})
+	}
+}
+
+func runDirs() []string {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), "cubby-run-*"))
+	return dirs
+}
+
+func pids(t *testing.T, parent int) []int {
+	t.Helper()
+	var all []int
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		for _, f := range strings.Fields(string(b)) {
+			var pid int
+			fmt.Sscan(f, &pid)
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// TestLinksNoEngine keeps the promise that importing the library changes
+// nothing: none of gVisor's packages come with it.
+func TestLinksNoEngine(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command here")
+	}
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Skip("no sources here: ", err)
+	}
+	for line := range bytes.Lines(out) {
+		if bytes.HasPrefix(line, []byte("gvisor.dev/")) {
+			t.Errorf("links %s", bytes.TrimSpace(line))
+		}
+	}
+}
