@@ -98,7 +98,6 @@ class Kernel:
 
     def __init__(self):
         self.pid = os.getpid()
-        self.here = HERE
         self.part = part
         self.quote = quote
         self.hidden = (HERE + os.sep,)  # files whose frames no traceback shows
@@ -115,7 +114,6 @@ class Kernel:
         self.lock = _thread.allocate_lock()
         self.saved = []
         self.captured = None  # list that collects results while %%capture runs
-        self.shown = set()  # matplotlib figures that this cell has shown
         self.inbox = b""
         self.shell = None
 
@@ -200,7 +198,6 @@ class Kernel:
     def execute(self, message):
         self.id = message.get("id", 0)
         self.cell += 1
-        self.shown.clear()
         output.begin()
         undo, failure = [], None
         try:
@@ -436,6 +433,12 @@ def after_subprocess(module):
     module.Popen._execute_child = _execute_child
 
 
+def after_multiprocessing(module):
+    """Keep fork where newer versions start afresh: only it knows the cells' functions."""
+    if sys.version_info >= (3, 14):
+        module._default_context = module.DefaultContext(module._concrete_contexts["fork"])
+
+
 def after_display(module):
     part("python_display").adopt(module)
 
@@ -443,6 +446,7 @@ def after_display(module):
 AFTER = {
     "linecache": lambda module: kernel.publish_sources(module),
     "subprocess": after_subprocess,
+    "multiprocessing.context": after_multiprocessing,
     "matplotlib.pyplot": after_display,
     "PIL.Image": after_display,
     "IPython.core.display": after_display,

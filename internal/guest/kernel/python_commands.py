@@ -183,6 +183,11 @@ def options(args, flags):
 
 def run_text(text, row):
     """Run Python that stands in this cell after so many lines; return its value."""
+    return prepared(text, row)()
+
+
+def prepared(text, row):
+    """Parse Python that stands in this cell after so many lines; return what runs it."""
     name = "<cell %d>" % kernel.cell
     text = "\n" * row + text
     tree = error = None
@@ -192,7 +197,7 @@ def run_text(text, row):
         error = e
     if tree is None:
         tree, text = kernel.part("python_magic").rescue(text, name, error)
-    return kernel.evaluate(tree, text, name)
+    return lambda: kernel.evaluate(tree, text, name)
 
 
 # Time.
@@ -235,7 +240,7 @@ def run_here(text, scope):
 
 
 def time_cell(args, body, row, scope):
-    return timed(lambda: run_text(body, row))
+    return timed(prepared(body, row))
 
 
 def timeit_line(args, scope):

@@ -226,7 +226,7 @@ def figure_png(figure):
 
 
 def figure_bundle(figure):
-    kernel.shown.add(id(figure))
+    figure._cubby_shown = kernel.cell
     return {"image/png": figure_png(figure), "text/plain": repr(figure)}
 
 
@@ -241,8 +241,8 @@ def show_figures():
     try:
         for manager in managers:
             figure = manager.canvas.figure
-            if id(figure) in kernel.shown or not (figure.get_children()[1:]):
-                continue
+            if getattr(figure, "_cubby_shown", 0) == kernel.cell or not figure.get_children()[1:]:
+                continue  # shown already, or empty
             publish(figure_bundle(figure), False)
     finally:
         sys.modules["matplotlib.pyplot"].close("all")
