@@ -268,6 +268,78 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// A virtual environment on an interpreter that lies elsewhere runs inside, and
+// what stands beside it stays outside.
+func TestComposeVirtualEnvironment(t *testing.T) {
+	for _, asUser := range []bool{false, true} {
+		t.Run(fmt.Sprintf("asUser=%v", asUser), func(t *testing.T) {
+			dir := publicDir(t)
+			venv := filepath.Join(dir, "project", "venv")
+			if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", venv).CombinedOutput(); err != nil {
+				t.Skipf("%v: %s", err, out)
+			}
+			for _, secret := range []string{"project/.env", "project/venv/pip.conf"} {
+				if err := os.WriteFile(filepath.Join(dir, secret), []byte("secret"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := compose(t, asUser, Options{Python: venv})
+			if r.Error != "" {
+				t.Fatal(r.Error)
+			}
+			if r.Output["python"] != venv {
+				t.Errorf("sys.prefix is %q, want %q", r.Output["python"], venv)
+			}
+			for path := range r.Paths {
+				if strings.HasSuffix(path, "/.env") || strings.HasSuffix(path, "/pip.conf") && !under(path, "/usr") {
+					t.Errorf("reachable: %s", path)
+				}
+			}
+		})
+	}
+}
+
+// A copy whose mounts below have flags of their own is read-only throughout,
+// by the new interface and by the old one.
+func TestBindReadOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, bind := range map[string]func(source, target string) error{"new": bindReadOnly, "old": bindReadOnlyOld} {
+		t.Run(name, func(t *testing.T) {
+			source, target := t.TempDir(), t.TempDir()
+			below := filepath.Join(source, "be low")
+			if err := os.Mkdir(below, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("cubby-test", below, "tmpfs", unix.MS_NOEXEC|unix.MS_NOATIME, "size=64k"); err != nil {
+				t.Skip(err)
+			}
+			defer unix.Unmount(below, unix.MNT_DETACH)
+			if err := bind(source, target); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(target, unix.MNT_DETACH)
+			for _, dir := range []string{target, filepath.Join(target, "be low")} {
+				if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+					t.Errorf("%s: %v", dir, err)
+				}
+				var fs unix.Statfs_t
+				if err := unix.Statfs(dir, &fs); err != nil || fs.Flags&unix.ST_NOSUID == 0 || fs.Flags&unix.ST_NODEV == 0 {
+					t.Errorf("%s: flags %#x, %v", dir, fs.Flags, err)
+				}
+			}
+			var fs unix.Statfs_t
+			if err := unix.Statfs(filepath.Join(target, "be low"), &fs); err != nil || fs.Flags&unix.ST_NOEXEC == 0 {
+				t.Errorf("noexec was lost: flags %#x, %v", fs.Flags, err)
+			}
+			if err := os.WriteFile(filepath.Join(below, "x"), nil, 0o644); err != nil {
+				t.Errorf("the source became read-only: %v", err)
+			}
+		})
+	}
+}
+
 // Nothing of the host's homes, /var, credentials or sockets can be reached.
 func TestComposeHidesTheHost(t *testing.T) {
 	secret := regexp.MustCompile(`^/etc/(shadow|gshadow|sudoers|pip\.conf|npmrc|gitconfig|ssh|apt|ssl/private|environment|machine-id|krb5|docker|cron)|` +
