@@ -186,7 +186,7 @@ func relative(base, name string) (string, error) {
 		return "", errors.New("the name is not UTF-8")
 	case strings.ContainsFunc(rel, unsafeInName):
 		return "", errors.New("the name holds control characters or a backslash")
-	case rel != path.Clean(rel) || !filepath.IsLocal(filepath.FromSlash(rel)):
+	case rel == "." || rel != path.Clean(rel) || !filepath.IsLocal(filepath.FromSlash(rel)):
 		return "", errors.New("the name is not safe here")
 	}
 	for part := range strings.SplitSeq(rel, "/") {

@@ -16,9 +16,6 @@ import (
 const DefaultMaxOutput = 10 << 20
 
 const (
-	// headerDrain asks the interpreter to wait for pending timers and callbacks
-	// before it ends the execution.
-	headerDrain = "Cubby-Drain"
 	// timeoutGrace is how long after the execution's own time the client still
 	// waits for the sandbox to say so. The guest itself needs two seconds to kill
 	// code that ignores its interrupt.
@@ -174,11 +171,11 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	}
 	req.Header.Set(protocol.HeaderMaxOutput, strconv.FormatInt(cfg.maxOutput, 10))
 	if cfg.drain {
-		req.Header.Set(headerDrain, "1")
+		req.Header.Set(protocol.HeaderDrain, "1")
 	}
 	resp, err := s.client.send(req)
 	if err != nil {
-		if ctx.Err() == nil && CodeOf(err) != CodeTimeout {
+		if ctx.Err() == nil {
 			err = s.diagnose(ctx, err)
 		}
 		return nil, fail(op, CodeUnavailable, err)
@@ -198,10 +195,10 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 }
 
 // diagnose asks the control plane why a sandbox has gone, if that is what err
-// says, and returns an *Error that tells.
+// may mean, and returns an *Error that tells.
 func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*Error](err)
-	if ok && e.Code != CodeSandboxGone {
+	if ok && e.Code != CodeSandboxGone && e.Code != CodeUnavailable {
 		return err
 	}
 	if !ok {
@@ -211,6 +208,7 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	defer cancel()
 	_, why := s.Info(ctx)
 	if d, ok := errors.AsType[*Error](why); ok && d.Code == CodeNotFound {
+		e.Code = CodeSandboxGone
 		e.Err = fmt.Errorf("the sandbox has ended: %w", d.Err)
 		e.Hint = d.Hint
 	}

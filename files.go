@@ -105,7 +105,7 @@ func (f Files) filesystem(ctx context.Context, method string, in, out any) error
 }
 
 func (f Files) fail(ctx context.Context, op string, err error) error {
-	if CodeOf(err) == CodeSandboxGone {
+	if c := CodeOf(err); c == CodeSandboxGone || c == CodeUnavailable {
 		err = f.s.diagnose(ctx, err)
 	}
 	return fail(op, CodeUnavailable, err)

@@ -35,7 +35,8 @@ type sanitizer struct {
 	colour bool
 
 	state   escState
-	pending []byte // an incomplete CSI sequence or UTF-8 character
+	pending []byte // an incomplete CSI sequence
+	partial []byte // an incomplete UTF-8 character
 	out     []byte
 }
 
@@ -56,14 +57,14 @@ const maxCSI = 64 // bytes; colours are shorter
 func (s *sanitizer) Write(p []byte) (int, error) {
 	s.out = s.out[:0]
 	text := p
-	if s.state == escNone && len(s.pending) > 0 {
-		text = append(s.pending, p...)
-		s.pending = nil
+	if len(s.partial) > 0 {
+		text = append(s.partial, p...)
+		s.partial = nil
 	}
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
 		if r == utf8.RuneError && size == 1 && !utf8.FullRune(text) {
-			s.hold(text)
+			s.partial = append([]byte(nil), text...)
 			break
 		}
 		s.rune(r, text[:size])
@@ -73,14 +74,6 @@ func (s *sanitizer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// hold keeps the start of a character for the next call. Inside a sequence its
-// bytes would be dropped anyway.
-func (s *sanitizer) hold(text []byte) {
-	if s.state == escNone {
-		s.pending = append([]byte(nil), text...)
-	}
 }
 
 func (s *sanitizer) rune(r rune, raw []byte) {

@@ -1,0 +1,130 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+// The command `cubby` of the scripts is the program itself with the fake of
+// this package where CUBBY_FAKE is set, else the real binary.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"cubby": cubbyCommand})
+}
+
+func cubbyCommand() {
+	if mode := os.Getenv("CUBBY_FAKE"); mode != "" {
+		os.Exit(execute(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}, openFake(mode)))
+	}
+	binary := os.Getenv("CUBBY_BINARY")
+	err := syscall.Exec(binary, append([]string{binary}, os.Args[1:]...), os.Environ())
+	fmt.Fprintln(os.Stderr, "exec", binary, err)
+	os.Exit(99)
+}
+
+// TestScripts are the command's behaviour that needs no sandbox.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Files: scripts(t, "cli"),
+		Setup: func(env *testscript.Env) error { env.Setenv("CUBBY_FAKE", "1"); return nil },
+		Cmds:  commands(),
+	})
+}
+
+// TestSandboxScripts are the same with real sandboxes.
+func TestSandboxScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts sandboxes")
+	}
+	binary := testenv.Cubby(t)
+	testscript.Run(t, testscript.Params{
+		Files: scripts(t, "sandbox"),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("CUBBY_BINARY", binary)
+			env.Setenv("CUBBY_PYTHON", "/usr/bin/python3")
+			return nil
+		},
+		Cmds: commands(),
+	})
+}
+
+func scripts(t *testing.T, prefix string) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/script/" + prefix + "-*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts %s-*: %v", prefix, err)
+	}
+	return files
+}
+
+type command = func(ts *testscript.TestScript, neg bool, args []string)
+
+func commands() map[string]command {
+	return map[string]command{"status": statusCommand, "interrupt": interruptCommand}
+}
+
+// statusCommand is `status N command…`: the command must end with status N.
+// What it printed is in the files stdout.txt and stderr.txt.
+func statusCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N command…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want := args[0]; fmt.Sprint(got) != want {
+		ts.Fatalf("exit status %d, want %s", got, want)
+	}
+}
+
+// interruptCommand is `interrupt TEXT command…`: once the command has printed
+// TEXT it gets SIGINT, and must then end with status 130 within 15 seconds.
+func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupt TEXT command…")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	path, err := exec.LookPath(args[1])
+	ts.Check(err)
+	cmd := exec.CommandContext(ctx, path, args[2:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME"} {
+		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
+	}
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	buffer := make([]byte, len(args[0]))
+	if _, err := out.Read(buffer); err != nil || string(buffer) != args[0] {
+		_ = cmd.Process.Kill()
+		ts.Fatalf("printed %q, %v", buffer, err)
+	}
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != exitInterrupted {
+		ts.Fatalf("exit status %d", got)
+	}
+}
+
+// A test binary that is started in the background may inherit an ignored
+// SIGINT, which the scripts' children would then inherit, too.
+func init() { signal.Reset(os.Interrupt) }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestSanitizer(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"text", "héllo\tworld\r\n", "héllo\tworld\r\n"},
+		{"colours stay", "\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m"},
+		{"erase line stays", "50%\r\x1b[2K100%", "50%\r\x1b[2K100%"},
+		{"title", "a\x1b]0;evil\x07b", "ab"},
+		{"clipboard, ended by ST", "a\x1b]52;c;ZXZpbA==\x1b\\b", "ab"},
+		{"hyperlink", "\x1b]8;;http://evil\x1b\\text\x1b]8;;\x1b\\", "text"},
+		{"device string", "a\x1bP1$r0m\x1b\\b", "ab"},
+		{"unended title costs its line only", "a\x1b]0;evil\nb", "a\nb"},
+		{"cursor and screen", "\x1b[2J\x1b[H\x1b[10Aa", "a"},
+		{"queries", "\x1b[6n\x1b[c\x1b[>0qa", "a"},
+		{"private parameters", "\x1b[?1049h\x1b[>4;2ma", "a"},
+		{"C1 in UTF-8", "a\u009b2Jb\u009d0;x\u009cc", "abc"},
+		{"reset and charset", "\x1bca\x1b(0b", "ab"},
+		{"bell and others", "a\x07\x00\x0e\x7fb", "ab"},
+		{"escape in escape", "\x1b\x1b[2Ja", "a"},
+		{"a newline ends a broken sequence", "\x1b[12\na", "\na"},
+		{"long sequence", "\x1b[" + strings.Repeat("1;", 500) + "ma", "a"},
+		{"raw bytes", "a\x9b2J\xffb", "a\uFFFD2J\uFFFDb"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var whole, split bytes.Buffer
+			w := &sanitizer{w: &whole, colour: true}
+			_, _ = w.Write([]byte(tt.in))
+			if whole.String() != tt.want {
+				t.Errorf("got %q, want %q", whole.String(), tt.want)
+			}
+			w = &sanitizer{w: &split, colour: true}
+			for i := range len(tt.in) {
+				_, _ = w.Write([]byte{tt.in[i]})
+			}
+			if split.String() != tt.want {
+				t.Errorf("a byte at a time: got %q, want %q", split.String(), tt.want)
+			}
+		})
+	}
+}
+
+func TestNoColourMeansNoColour(t *testing.T) {
+	var out bytes.Buffer
+	w := &sanitizer{w: &out}
+	_, _ = w.Write([]byte("\x1b[31mred\x1b[0m"))
+	if out.String() != "red" {
+		t.Errorf("got %q", out.String())
+	}
+}
+
+func FuzzSanitizer(f *testing.F) {
+	f.Add([]byte("\x1b]0;x\x07\x1b[31m\u009b"), 3)
+	f.Fuzz(func(t *testing.T, in []byte, at int) {
+		var out bytes.Buffer
+		w := &sanitizer{w: &out, colour: true}
+		at = max(0, min(at, len(in)))
+		_, _ = w.Write(in[:at])
+		_, _ = w.Write(in[at:])
+		if !utf8.Valid(out.Bytes()) {
+			t.Errorf("not UTF-8: %q", out.Bytes())
+		}
+		for i, r := range out.String() {
+			rest := out.String()[i:]
+			if r == 0x1b && !strings.HasPrefix(rest, "\x1b[") || r >= 0x80 && r < 0xa0 || r < 0x08 {
+				t.Fatalf("%q passed", rest)
+			}
+			if r == 0x1b && strings.IndexFunc(rest[2:], func(r rune) bool { return r == 'm' || r == 'K' }) != len(rest[2:])-len(strings.TrimLeft(rest[2:], "0123456789;:")) {
+				t.Fatalf("%q passed", rest)
+			}
+		}
+		if len(w.pending)+len(w.partial) > 2*maxCSI {
+			t.Errorf("%d bytes are held back", len(w.pending))
+		}
+	})
+}
+
+func TestSpinnerClearsItself(t *testing.T) {
+	var out bytes.Buffer // read after Stop, which waits
+	s := newSpinner(&out, "working")
+	time.Sleep(spinnerDelay + spinnerStep)
+	s.Stop()
+	s.Stop()
+	if !strings.Contains(out.String(), "working") || !strings.HasSuffix(out.String(), "\r\x1b[K") {
+		t.Errorf("got %q", out.String())
+	}
+	newSpinner(nil, "unseen").Stop()
+}
