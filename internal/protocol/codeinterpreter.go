@@ -21,6 +21,9 @@ const (
 	HeaderTimeoutMS = "Cubby-Timeout-Ms"
 	// HeaderMaxOutput bounds stdout and stderr, in bytes for each stream.
 	HeaderMaxOutput = "Cubby-Max-Output"
+	// HeaderDrain, set to 1, asks JavaScript to end only when nothing is pending
+	// any more, timers and sockets included, as `node file.js` does.
+	HeaderDrain = "Cubby-Drain"
 )
 
 // ExecuteRequest is the body of POST /execute. ContextID and Language exclude

@@ -1,0 +1,529 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/guest/kernel"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+const (
+	maxExecuteBody   = 128 << 20
+	defaultMaxOutput = 64 << 20
+	maxResults       = 128 << 20 // bytes of the results of one cell
+	keepaliveTime    = 5 * time.Second
+	graceTime        = 2 * time.Second  // between SIGINT and SIGKILL
+	stuckTime        = 10 * time.Second // for a client to take output once its cell is over
+)
+
+// cell is one execution: it turns what the kernel says into lines of the answer.
+type cell struct {
+	rc        *http.ResponseController
+	w         http.ResponseWriter
+	maxOutput int64
+	done      chan struct{} // closed when the kernel is done or dead
+
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	last    time.Time // when a line was written
+	werr    error
+	written [2]int64
+	results int
+	end     protocol.EndOfExecution
+	stopped string              // why the cell was interrupted: "time", "gone" or empty
+	failure *protocol.ErrorData // held back: what the interrupt did to the code
+	died    *syscall.WaitStatus // of the kernel
+	group   *processGroup
+}
+
+// emit writes one line. The caller holds c.mu.
+func (c *cell) emit(e protocol.Event) {
+	if c.werr != nil {
+		return
+	}
+	c.buf.Reset()
+	if err := encodeASCII(&c.buf, e); err != nil {
+		return // a result that JSON cannot hold, such as NaN, cannot come out of JSON
+	}
+	c.last = time.Now()
+	if _, c.werr = c.w.Write(c.buf.Bytes()); c.werr == nil {
+		c.werr = c.rc.Flush()
+	}
+	if c.buf.Cap() > 1<<20 {
+		c.buf = bytes.Buffer{}
+	}
+}
+
+func (c *cell) text(stderr bool, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := 0
+	if stderr {
+		i = 1
+	}
+	if room := c.maxOutput - c.written[i]; int64(len(text)) > room {
+		c.end.Truncated, c.end.Limit = true, cmpOr(c.end.Limit, "output")
+		cut := max(0, int(room))
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+		c.written[i] = c.maxOutput
+		if text == "" {
+			return
+		}
+	} else {
+		c.written[i] += int64(len(text))
+	}
+	c.say(stderr, text)
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (c *cell) say(stderr bool, text string) {
+	kind := protocol.EventStdout
+	if stderr {
+		kind = protocol.EventStderr
+	}
+	c.emit(protocol.Event{Type: kind, Text: text, Timestamp: time.Now().UTC().Format(time.RFC3339Nano)})
+}
+
+func (c *cell) event(e kernel.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e.Ev {
+	case "result":
+		size := 0
+		for _, v := range e.Data {
+			if s, ok := v.(string); ok {
+				size += len(s)
+			} else {
+				b, _ := json.Marshal(v)
+				size += len(b)
+			}
+		}
+		if c.results += size; c.results > maxResults {
+			c.end.Truncated, c.end.Limit = true, cmpOr(c.end.Limit, "output")
+			return
+		}
+		c.emit(resultEvent(e))
+	case "error":
+		failure := &protocol.ErrorData{Name: e.Name, Value: e.Value, Traceback: e.Traceback}
+		if c.stopped != "" {
+			c.failure = failure
+			return
+		}
+		c.emit(protocol.Event{Type: protocol.EventError, ErrorData: failure})
+	case "done":
+		select {
+		case <-c.done:
+		default:
+			c.end.ExitCode = e.ExitCode
+			close(c.done)
+		}
+	}
+}
+
+func (c *cell) diedWith(ws syscall.WaitStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done:
+	default:
+		c.died = &ws
+		close(c.done)
+	}
+}
+
+// cellSink is how a kernel sees a cell.
+type cellSink struct{ *cell }
+
+func (s cellSink) died(ws syscall.WaitStatus) { s.diedWith(ws) }
+
+// resultEvent sorts MIME types into E2B's fields.
+func resultEvent(e kernel.Event) protocol.Event {
+	data := &protocol.ResultData{IsMainResult: e.Main, Extra: map[string]any{}}
+	out := protocol.Event{Type: protocol.EventResult, ResultData: data}
+	text := map[string]*string{
+		"text/plain": &out.Text, "text/html": &data.HTML, "text/markdown": &data.Markdown, "image/svg+xml": &data.SVG,
+		"image/png": &data.PNG, "image/jpeg": &data.JPEG, "application/pdf": &data.PDF, "text/latex": &data.LaTeX,
+		"application/javascript": &data.JavaScript,
+	}
+	for mime, v := range e.Data {
+		if field, ok := text[mime]; ok {
+			if s, isText := v.(string); isText {
+				*field = s
+				continue
+			}
+		}
+		switch mime {
+		case "application/json":
+			data.JSON = v
+		case "e2b/data":
+			data.Data = v
+		case "e2b/chart":
+			data.Chart = v
+		default:
+			data.Extra[mime] = v
+		}
+	}
+	// The text of a string is the string, without the quotes of its literal.
+	if n := len(out.Text); n >= 2 && out.Text[0] == out.Text[n-1] && (out.Text[0] == '\'' || out.Text[0] == '"') {
+		out.Text = out.Text[1 : n-1]
+	}
+	return out
+}
+
+func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
+	if !g.authorised(r) {
+		http.Error(w, unauthorised, http.StatusUnauthorized)
+		return
+	}
+	var req protocol.ExecuteRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxExecuteBody)).Decode(&req); err != nil {
+		http.Error(w, "bad request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if strings.IndexByte(req.Code, 0) >= 0 {
+		http.Error(w, "source contains NUL bytes: it is not text", http.StatusBadRequest)
+		return
+	}
+	for name, v := range req.EnvVars {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
+			http.Error(w, fmt.Sprintf("bad environment variable %q", name), http.StatusBadRequest)
+			return
+		}
+	}
+	timeout, err := headerNumber(r, protocol.HeaderTimeoutMS, 0)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	maxOutput, err := headerNumber(r, protocol.HeaderMaxOutput, defaultMaxOutput)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var c *codeContext
+	language := ""
+	switch {
+	case req.ContextID != "" && req.Language != "":
+		http.Error(w, "give context_id or language, not both", http.StatusBadRequest)
+		return
+	case req.ContextID != "":
+		if c = g.contextByID(req.ContextID); c == nil {
+			http.Error(w, fmt.Sprintf("Context %s not found", req.ContextID), http.StatusNotFound)
+			return
+		}
+	default:
+		lang, kernelLanguage, err := normalise(req.Language)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		language, c = lang, g.byDefault(kernelLanguage)
+	}
+	if c.take(r.Context()) != nil {
+		return
+	}
+	defer c.give()
+	start := time.Now()
+	k, ended, err := g.ensure(r.Context(), c)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{})}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	c.count++
+	run.mu.Lock()
+	run.emit(protocol.Event{Type: protocol.EventExecutions, ExecutionCount: c.count})
+	if ended != "" {
+		run.end.FreshKernel = true
+		run.say(true, fmt.Sprintf("[cubby] the previous %s kernel ended (%s): this is a fresh one, earlier variables are gone\n", c.Language, ended))
+	}
+	run.mu.Unlock()
+
+	code := req.Code
+	if language == typescript {
+		js, err := kernel.StripTypes(code)
+		if err != nil {
+			run.syntaxError(err)
+			run.finish(start)
+			return
+		}
+		code = js
+	}
+	env := g.env()
+	maps.Copy(env, req.EnvVars)
+	q := kernel.Request{Op: "execute", ID: int64(c.count), Code: code, Env: env, Drain: r.Header.Get(protocol.HeaderDrain) == "1"}
+	g.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)
+	run.finish(start)
+}
+
+func headerNumber(r *http.Request, name string, otherwise int64) (int64, error) {
+	s := r.Header.Get(name)
+	if s == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%s: %q is not a positive number", name, s)
+	}
+	return n, nil
+}
+
+func (c *cell) syntaxError(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end.ExitCode = 1
+	failure := &protocol.ErrorData{Name: "SyntaxError", Value: err.Error(), Traceback: "SyntaxError: " + err.Error()}
+	var at *kernel.SyntaxError
+	if errors.As(err, &at) && at.Line > 0 {
+		failure.Value = fmt.Sprintf("%s (line %d)", at.Text, at.Line)
+		failure.Traceback = fmt.Sprintf("cell.ts:%d\n%s\n%*s\n\nSyntaxError: %s", at.Line, at.LineText, at.Column, "^", at.Text)
+	}
+	c.emit(protocol.Event{Type: protocol.EventError, ErrorData: failure})
+}
+
+// runCell runs q and returns when the kernel is done or dead, and what must not
+// outlive the cell is gone.
+func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *cell, q kernel.Request, timeout time.Duration) {
+	gr := g.groups.begin(k.pid(), c.Language == bash)
+	run.group = gr
+	c.mu.Lock()
+	c.cell = run
+	c.groups = append(c.groups, gr)
+	if len(c.groups) > 32 {
+		c.groups = slices.DeleteFunc(c.groups, func(old *processGroup) bool { return old != gr && len(old.pids()) == 0 })
+	}
+	c.mu.Unlock()
+	defer func() {
+		gr.end()
+		c.mu.Lock()
+		c.cell = nil
+		c.mu.Unlock()
+	}()
+
+	keepalive := time.NewTicker(keepaliveTime / 5)
+	defer keepalive.Stop()
+	var limit, grace <-chan time.Time
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		limit = t.C
+	}
+	gone := r.Context().Done()
+	interrupt := func(why string) {
+		run.mu.Lock()
+		run.stopped = why
+		run.mu.Unlock()
+		k.interrupt()
+		grace = time.After(graceTime)
+		limit, gone = nil, nil
+	}
+	if k.execute(q, cellSink{run}) != nil {
+		<-k.ended // which has told the cell, if it had begun
+		run.diedWith(k.status)
+	}
+	shutdown := g.ctx.Done()
+wait:
+	for {
+		select {
+		case <-run.done:
+			break wait
+		case <-limit:
+			interrupt("time")
+		case <-gone:
+			interrupt("gone")
+		case <-shutdown:
+			gr.kill()
+			k.stop()
+			shutdown = nil
+		case <-grace:
+			gr.kill()
+			k.stop()
+			grace = nil
+		case <-keepalive.C:
+			run.mu.Lock()
+			if time.Since(run.last) >= keepaliveTime {
+				run.emit(protocol.Event{Type: protocol.EventKeepalive})
+			}
+			run.mu.Unlock()
+		}
+		if grace == nil && limit == nil && gone == nil {
+			// It is over; a client that takes nothing must not keep it.
+			_ = run.rc.SetWriteDeadline(time.Now().Add(stuckTime))
+		}
+	}
+	k.release()
+	run.mu.Lock()
+	stopped, died := run.stopped, run.died
+	run.mu.Unlock()
+	if stopped != "" {
+		// The kernel obeyed; what the cell started goes too.
+		keep := []int{k.pid()}
+		if c.Language == bash {
+			keep = append(keep, childrenOf(k.pid())...)
+		}
+		if died != nil {
+			keep = nil
+		}
+		gr.kill(keep...)
+	}
+	if died != nil {
+		c.ended = describe(*died)
+		if stopped == "time" {
+			c.ended = "killed, past its time"
+		}
+		c.mu.Lock()
+		if c.proc == k {
+			c.proc = nil
+		}
+		c.mu.Unlock()
+	}
+	run.conclude(c.Language, timeout)
+}
+
+func childrenOf(pid int) []int {
+	var pids []int
+	for _, p := range processes() {
+		if p.ppid == pid {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// conclude says how the cell ended, as errors and as the fields of the last line.
+func (c *cell) conclude(language string, timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := c.died != nil
+	c.end.StateLost = lost
+	var failure *protocol.ErrorData
+	switch {
+	case c.stopped == "time":
+		c.end.TimedOut, c.end.Limit, c.end.ExitCode = true, "time", 124
+		failure = &protocol.ErrorData{Name: "TimeoutError", Value: fmt.Sprintf("execution exceeded %s", timeout)}
+		failure.Traceback = failure.Name + ": " + failure.Value
+		if c.failure != nil && c.failure.Traceback != "" {
+			failure.Traceback = c.failure.Traceback + "\n\n" + failure.Traceback
+		}
+		if lost {
+			c.say(true, fmt.Sprintf("[cubby] the %s kernel did not stop and was killed: its variables are gone\n", language))
+		}
+	case c.end.OOMKilled:
+		c.end.Limit, c.end.ExitCode = "memory", 137
+		failure = &protocol.ErrorData{Name: "MemoryError", Value: "the sandbox is out of memory: its largest process was killed"}
+		failure.Traceback = failure.Name + ": " + failure.Value
+	case c.stopped == "gone":
+		c.end.Interrupted, c.end.ExitCode = true, 130
+	case lost && c.died.Signaled():
+		c.end.ExitCode = 128 + int(c.died.Signal())
+		failure = &protocol.ErrorData{Name: "KernelDied", Value: describe(*c.died)}
+		failure.Traceback = failure.Name + ": " + failure.Value
+	case lost:
+		if c.end.ExitCode = c.died.ExitStatus(); c.end.ExitCode != 0 {
+			failure = &protocol.ErrorData{Name: "KernelExited", Value: describe(*c.died)}
+			failure.Traceback = failure.Name + ": " + failure.Value
+		}
+	}
+	if failure != nil {
+		c.emit(protocol.Event{Type: protocol.EventError, ErrorData: failure})
+	}
+}
+
+// finish writes the last line.
+func (c *cell) finish(start time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end.DurationMS = time.Since(start).Milliseconds()
+	end := c.end
+	c.emit(protocol.Event{Type: protocol.EventEnd, EndOfExecution: &end})
+}
+
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}
+
+// handleOOM is told by the host that the sandbox is at its memory limit: the
+// largest process goes, or all of the cells that run.
+func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		WholeRun bool `json:"whole_run"`
+	}
+	_ = json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&req)
+	g.contexts.mu.Lock()
+	all := append([]*codeContext(nil), g.contexts.all...)
+	g.contexts.mu.Unlock()
+	type running struct {
+		run  *cell
+		pids []int
+	}
+	var runs []running
+	for _, c := range all {
+		c.mu.Lock()
+		run := c.cell
+		c.mu.Unlock()
+		if run != nil {
+			runs = append(runs, running{run, run.group.pids()})
+		}
+	}
+	mark := func(run *cell) {
+		run.mu.Lock()
+		run.end.OOMKilled = true
+		run.mu.Unlock()
+	}
+	if req.WholeRun {
+		for _, x := range runs {
+			mark(x.run)
+			x.run.group.kill()
+		}
+		writeJSON(w, http.StatusOK, map[string]any{"cells": len(runs)})
+		return
+	}
+	var largest process
+	for _, p := range processes() {
+		// Outside a sandbox the rest of the machine is none of our business.
+		ours := g.cfg.Init || slices.ContainsFunc(runs, func(x running) bool { return slices.Contains(x.pids, p.pid) })
+		if ours && p.pid != os.Getpid() && p.pid != 1 && !p.zombie && p.rss > largest.rss {
+			largest = p
+		}
+	}
+	if largest.pid == 0 {
+		writeJSON(w, http.StatusOK, map[string]any{})
+		return
+	}
+	for _, x := range runs {
+		if slices.Contains(x.pids, largest.pid) {
+			mark(x.run)
+		}
+	}
+	_ = syscall.Kill(largest.pid, syscall.SIGKILL)
+	writeJSON(w, http.StatusOK, map[string]any{"pid": largest.pid, "name": strings.ToValidUTF8(largest.name, "?"), "rss": largest.rss})
+}

@@ -1,0 +1,245 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/channel"
+	"github.com/cubby-sandbox/cubby/internal/guest/kernel"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Name is the base name of argv[0] under which a program that embeds this package
+// must call Main first thing.
+const Name = "cubby-guest"
+
+// channelFD is where the host puts the guest's end of the channel.
+const channelFD = 3
+
+// Main is the program of process 1, and of the helpers that it starts from its own
+// binary. It returns the exit status.
+func Main() int {
+	if len(os.Args) > 1 && os.Args[1] == kernel.BashArg {
+		return kernel.BashMain()
+	}
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	unix.CloseOnExec(channelFD)
+	if err := unix.SetNonblock(channelFD, true); err != nil {
+		fmt.Fprintf(os.Stderr, "cubby-guest: no channel on descriptor %d: only cubby starts this program\n", channelFD)
+		return 2
+	}
+	if err := Run(ctx, ConfigFromEnv(), os.NewFile(channelFD, "channel")); err != nil {
+		slog.Error("guest", "err", err)
+		return 1
+	}
+	return 0
+}
+
+// Guest is the state of one guest. Make it with New.
+type Guest struct {
+	cfg      Config
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup // of everything that Close waits for
+	children children
+	groups   *groups
+	contexts contexts
+
+	mu       sync.Mutex // guards settings
+	settings settings
+}
+
+// New prepares the inside of a sandbox and starts the kernels that are to be warm.
+func New(ctx context.Context, cfg Config) (*Guest, error) {
+	g := &Guest{cfg: cfg}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	if err := g.prepare(); err != nil {
+		g.cancel()
+		return nil, err
+	}
+	g.groups = newGroups(cfg.CgroupDir, cfg.PIDs)
+	if cfg.Init {
+		g.wg.Go(func() { g.children.reap(g.ctx) })
+	}
+	for _, name := range cfg.Warm {
+		_, lang, err := normalise(name)
+		if err != nil {
+			continue
+		}
+		c := g.byDefault(lang)
+		_ = c.take(g.ctx)
+		g.wg.Go(func() {
+			defer c.give()
+			// Whoever asks for this language first gets the error again.
+			_, _, _ = g.ensure(g.ctx, c)
+		})
+	}
+	return g, nil
+}
+
+// prepare makes what the host could not: owners, limits, the kernels' scripts.
+func (g *Guest) prepare() error {
+	if g.cfg.Init {
+		// The token is in our memory, and the code may become root.
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+		if err := os.Chown(g.cfg.Home, int(g.cfg.UID), int(g.cfg.GID)); err != nil {
+			return fmt.Errorf("own the home folder: %w", err)
+		}
+		limits := map[int]syscall.Rlimit{
+			syscall.RLIMIT_NOFILE: {Cur: 4096, Max: 65536},
+			syscall.RLIMIT_CORE:   {},
+		}
+		if g.cfg.PIDs > 0 {
+			// Not held against root, so not against us.
+			limits[unix.RLIMIT_NPROC] = syscall.Rlimit{Cur: uint64(g.cfg.PIDs), Max: uint64(g.cfg.PIDs)}
+		}
+		for which, limit := range limits {
+			if err := syscall.Setrlimit(which, &limit); err != nil {
+				slog.Warn("guest: set a limit", "resource", which, "err", err)
+			}
+		}
+	}
+	files, err := kernel.Files()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(g.cfg.KernelDir, 0o755); err != nil {
+		return fmt.Errorf("write the kernels: %w", err)
+	}
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(g.cfg.KernelDir, name), b, 0o644); err != nil {
+			return fmt.Errorf("write the kernels: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close kills the kernels and waits until nothing of the guest runs.
+func (g *Guest) Close() {
+	g.cancel()
+	g.contexts.mu.Lock()
+	all := g.contexts.all
+	g.contexts.all, g.contexts.defaults = nil, nil
+	g.contexts.mu.Unlock()
+	for _, c := range all {
+		c.discard()
+	}
+	g.wg.Wait()
+}
+
+// Run is a guest on f, the end of the channel, until ctx is done. It takes over f.
+func Run(ctx context.Context, cfg Config, f *os.File) error {
+	g, err := New(ctx, cfg)
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	defer g.Close()
+	var servers sync.WaitGroup
+	listeners := map[int]*listener{}
+	for port, h := range map[int]http.Handler{protocol.EnvdPort: g.Envd(), protocol.CodeInterpreterPort: g.CodeInterpreter()} {
+		l := &listener{conns: make(chan net.Conn, 64), closed: make(chan struct{})}
+		listeners[port] = l
+		srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
+		servers.Go(func() { _ = srv.Serve(l) })
+		defer servers.Wait()
+		defer srv.Close()
+	}
+	return channel.Serve(ctx, f, func(port int, c net.Conn) bool {
+		l := listeners[port]
+		if l == nil {
+			return false
+		}
+		go l.give(c)
+		return true
+	})
+}
+
+// listener hands the channel's connections to an http.Server.
+type listener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *listener) give(c net.Conn) {
+	select {
+	case l.conns <- c:
+	case <-l.closed:
+		_ = c.Close()
+	}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "channel", Net: "cubby"} }
+
+// CodeInterpreter returns the handler of port 49999.
+func (g *Guest) CodeInterpreter() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, "OK") })
+	mux.HandleFunc("POST /execute", g.handleExecute)
+	mux.HandleFunc("GET /contexts", g.handleContexts)
+	mux.HandleFunc("POST /contexts", g.handleCreateContext)
+	mux.HandleFunc("POST /contexts/{id}/restart", g.handleRestartContext)
+	mux.HandleFunc("DELETE /contexts/{id}", g.handleDeleteContext)
+	return cors(mux)
+}
+
+func (g *Guest) credential() *syscall.Credential {
+	if !g.cfg.SwitchUser {
+		return nil
+	}
+	return &syscall.Credential{Uid: g.cfg.UID, Gid: g.cfg.GID, Groups: []uint32{g.cfg.GID}}
+}
+
+// userEnv is the environment that processes of the code start with.
+func (g *Guest) userEnv() []string {
+	return append(append([]string(nil), g.cfg.Env...), "HOME="+g.cfg.Home, "USER="+g.cfg.UserName, "LOGNAME="+g.cfg.UserName)
+}
+
+// env returns a copy of the variables that the host set for all calls.
+func (g *Guest) env() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	env := maps.Clone(g.settings.env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	return env
+}
+
+func (g *Guest) workdir() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.settings.workdir != "" {
+		return g.settings.workdir
+	}
+	return g.cfg.Home
+}
