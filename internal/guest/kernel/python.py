@@ -254,6 +254,8 @@ class Kernel:
 
     def run(self, code):
         name = "<cell %d>" % self.cell
+        if code.startswith("\ufeff"):
+            code = code[1:]  # a byte order mark, from a file
         self.remember(name, code)
         tree, text, error = None, code, None
         try:
@@ -519,6 +521,7 @@ def start(args):
     os.environ.setdefault("MPLBACKEND", "agg")
     builtins.input = output.no_input
     builtins.display = display
+    sys.breakpointhook = output.no_debugger
     os.system = flushed(os.system)
     for name in AFTER:
         if name in sys.modules:

@@ -282,12 +282,14 @@ def pwd(args, scope):
 
 
 def cd(args, scope):
+    found, args = options(args, {"q": False})
     target = expand(args, scope).strip("'\"") or "~"
     if target == "-":
         target = kernel.ns.get("_oldpwd", os.getcwd())
     kernel.ns["_oldpwd"] = os.getcwd()
     os.chdir(os.path.expanduser(target))
-    print(os.getcwd())
+    if not found:
+        print(os.getcwd())
 
 
 def env(args, scope):
@@ -432,7 +434,7 @@ def capture(args, body, row, scope):
     """Keep what the cell prints and shows in a variable instead of sending it."""
     import io
 
-    found, name = options(args.replace("--no-", "no_"), {})
+    name = ([""] + [word for word in args.split() if not word.startswith("-")])[-1]
     kept = Captured()
     before = sys.stdout, sys.stderr, kernel.captured
     sys.stdout, sys.stderr, kernel.captured = io.StringIO(), io.StringIO(), kept.outputs

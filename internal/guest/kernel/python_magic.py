@@ -16,7 +16,7 @@ def rescue(code, name, error):
 
     error is the SyntaxError of the plain attempt.
     """
-    text = code.lstrip("\ufeff").replace("\r\n", "\n")
+    text = code.replace("\r\n", "\n")
     lines = [line for line in text.split("\n") if line.strip()]
     first = next((line for line in lines if not line.lstrip().startswith("#")), "")
     indented = first[:1] in (" ", "\t")

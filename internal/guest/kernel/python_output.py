@@ -181,6 +181,11 @@ class Stdin(io.TextIOBase):
         pass
 
 
+def no_debugger(*args, **options):
+    """Stand in for breakpoint(): nobody is there to answer a debugger."""
+    write_error("[cubby] breakpoint() does nothing: this code runs without a terminal\n")
+
+
 def broken(stream):
     """Report whether nothing can be written to what user code left as a stream."""
     try:
