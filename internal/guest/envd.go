@@ -20,14 +20,11 @@ import (
 
 const unauthorised = "unauthorized access, please provide a valid access token or method signing if supported"
 
-// HeaderVersion carries the guest's version in the answer to envd's GET /health.
-const HeaderVersion = "Cubby-Version"
-
 // Envd returns the handler of port 49983.
 func (g *Guest) Envd() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(HeaderVersion, version.Version)
+		w.Header().Set(protocol.HeaderVersion, version.Version)
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /init", g.handleInit)
@@ -141,6 +138,7 @@ func (g *Guest) checkFiles(r *http.Request, operation string) error {
 }
 
 func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(protocol.HeaderVersion, version.Version)
 	if !g.authorised(r) {
 		writeError(w, http.StatusUnauthorized, unauthorised)
 		return

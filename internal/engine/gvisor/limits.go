@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -50,14 +51,19 @@ func (m *machine) limit(spec engine.Spec) error {
 			limits.PIDs = 4*spec.Limits.PIDs + sentryTasks
 		}
 		group, err := m.engine.cfg.Cgroups.New(spec.ID, limits)
-		if err != nil {
+		switch {
+		case errors.Is(err, cgroup.ErrUnavailable):
+			// Found out only now: as if there were none, and said below.
+			m.engine.cfg.Logger.Warn("no cgroup", "machine", spec.ID, "err", err)
+		case err != nil:
 			return err
+		default:
+			m.group = group
+			if err := group.Add(append(pids, stubs...)...); err != nil {
+				return err
+			}
+			enforced = group.Enforced()
 		}
-		m.group = group
-		if err := group.Add(append(pids, stubs...)...); err != nil {
-			return err
-		}
-		enforced = group.Enforced()
 	}
 	if n := spec.Limits.CPUs; n > 0 && !slices.Contains(enforced, "cpu") {
 		renice(pids[0])
