@@ -449,6 +449,7 @@ AFTER = {
     "linecache": lambda module: kernel.publish_sources(module),
     "subprocess": after_subprocess,
     "multiprocessing.context": after_multiprocessing,
+    "matplotlib": after_display,
     "matplotlib.pyplot": after_display,
     "PIL.Image": after_display,
     "IPython.core.display": after_display,

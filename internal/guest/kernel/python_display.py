@@ -8,6 +8,7 @@ import sys
 # Beyond these, a result keeps its text and HTML and loses the raw copy.
 MAX_JSON = 1 << 20  # characters of repr, and of JSON, of a list or dict
 MAX_CELLS = 200000  # values of a data frame
+WINDOWLESS = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")  # matplotlib's backends
 CANARY = "_ipython_canary_method_should_not_exist_"
 
 METHODS = (
@@ -266,7 +267,9 @@ def image_bundle(image):
 def adopt(module):
     """Point a freshly imported package at the kernel."""
     name = module.__name__
-    if name == "matplotlib.pyplot":
+    if name == "matplotlib":
+        adopt_matplotlib(module)
+    elif name == "matplotlib.pyplot":
         adopt_pyplot(module)
     elif name == "PIL.Image":
 
@@ -279,6 +282,19 @@ def adopt(module):
         for hook in (display, publish_display_data, clear_output, update_display):
             if hasattr(module, hook.__name__):
                 setattr(module, hook.__name__, hook)
+
+
+def adopt_matplotlib(matplotlib):
+    choose = matplotlib.use
+
+    def use(backend, *args, **options):
+        """Select a backend; those that need a display are passed over."""
+        name = str(backend).lower()
+        if name in WINDOWLESS or name.startswith("module://"):
+            return choose(backend, *args, **options)
+        complain("no display for matplotlib's %s: figures are shown as PNG instead" % backend)
+
+    matplotlib.use = use
 
 
 def adopt_pyplot(pyplot):

@@ -41,7 +41,9 @@ var pythonPackages = map[string][]pyCell{
 		{code: "plt.figure();"},
 		{code: "plt.plot([1])\n1/0", shows: []string{"image/png"}, err: "ZeroDivisionError:", exit: 1},
 		{code: "fig, ax = plt.subplots()\nfig.show()", shows: []string{"image/png"}},
-		{code: "plt.get_fignums()", text: "[]"},
+		{code: "for i in range(3):\n    plt.plot([i]); plt.show()", shows: []string{"image/png", "image/png", "image/png"}},
+		{code: "import matplotlib\nmatplotlib.use('TkAgg')\nplt.plot([1]);", stderr: "no display for matplotlib's TkAgg", shows: []string{"image/png"}},
+		{code: "matplotlib.use('Agg')\nplt.get_fignums()", text: "[]"},
 	},
 	"pandas": {
 		{code: "import pandas as pd\ndf = pd.DataFrame({'a': [1, None], 't': pd.to_datetime(['2020-01-01', None])})\ndf", text: "     a          t\n0  1.0 2020-01-01\n1  NaN        NaT", data: "text/html"},
