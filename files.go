@@ -177,8 +177,8 @@ func (f Files) MakeDir(ctx context.Context, name string, mode fs.FileMode) error
 	return nil
 }
 
-// headerMode carries the permissions of a new file or directory, in octal;
-// E2B's protocol has no place for them and other servers ignore it.
+// headerMode carries the permissions of a new directory, in octal; E2B's
+// protocol has no place for them and other servers ignore it.
 const headerMode = "Cubby-Mode"
 
 func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(mode.Perm()), 8) }
@@ -219,14 +219,15 @@ func (f Files) Write(ctx context.Context, name string, content io.Reader, mode f
 	if content == nil {
 		return fail(op, CodeInvalidArgument, errors.New("no content"))
 	}
-	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/files", url.Values{"path": {inHome(name)}}, content)
+	query := url.Values{"path": {inHome(name)}}
+	if mode.Perm() != 0 {
+		query.Set("mode", octal(mode)) // not in E2B's protocol; other servers ignore it
+	}
+	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/files", query, content)
 	if err != nil {
 		return fail(op, CodeInvalidArgument, err)
 	}
 	req.Header.Set("Content-Type", "application/octet-stream")
-	if mode.Perm() != 0 {
-		req.Header.Set(headerMode, octal(mode))
-	}
 	if err := f.s.client.exchange(req, nil); err != nil {
 		return f.fail(ctx, op, err)
 	}

@@ -1,16 +1,93 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/doctor"
+	"github.com/cubby-sandbox/cubby/internal/namespace"
+	"github.com/cubby-sandbox/cubby/internal/template"
 )
 
-func newDoctor(std stdio) *cobra.Command {
-	return &cobra.Command{
+func newDoctor(std stdio, open opener) *cobra.Command {
+	var asJSON bool
+	var python, node string
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can do, what is missing and how to get it",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return errors.New("doctor: not there yet") },
+		Long: "Say what this machine can do, what is missing and how to get it.\n\n" +
+			"It starts a sandbox to see, and changes nothing. Exit status: 0 if code can be\n" +
+			"run here, 1 if not.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			python = cmp.Or(python, os.Getenv("CUBBY_PYTHON"))
+			node = cmp.Or(node, os.Getenv("CUBBY_NODE"))
+			report := doctor.Examine(cmd.Context(), doctor.Options{
+				Engine: trial{open, python, node}, EngineName: "gvisor",
+				TryNamespaces: tryNamespaces,
+				Template:      template.Options{Python: python, Node: node},
+			})
+			if asJSON {
+				enc := json.NewEncoder(std.out)
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(report); err != nil {
+					return err
+				}
+			} else if err := report.WriteText(std.out, isTerminal(std.out) && os.Getenv("NO_COLOR") == ""); err != nil {
+				return err
+			}
+			if !report.OK {
+				return status(exitFailed)
+			}
+			return nil
+		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringVar(&python, "python", "", "python3 to examine (default $CUBBY_PYTHON, then python3 on PATH)")
+	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
+	return cmd
+}
+
+// trial probes the engine by the only test that cannot be wrong: a sandbox.
+type trial struct {
+	open         opener
+	python, node string
+}
+
+// Probe implements doctor.Prober.
+func (t trial) Probe(ctx context.Context) error {
+	client, closeClient, err := t.open(ctx, t.python, t.node)
+	if err != nil {
+		return withHint(err)
+	}
+	_, err = client.Create(ctx)
+	return withHint(errors.Join(err, closeClient()))
+}
+
+// withHint puts the remedy into the text, which is all that a check shows.
+func withHint(err error) error {
+	if e, ok := errors.AsType[*cubby.Error](err); ok && e.Hint != "" {
+		return fmt.Errorf("%w: %s", e.Err, e.Hint)
+	}
+	return err
+}
+
+// tryNamespaces starts a process that does nothing as the child that holds the
+// sandboxes is started.
+func tryNamespaces(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, "version")
+	cmd.SysProcAttr = namespace.Attr()
+	return cmd.Run()
 }

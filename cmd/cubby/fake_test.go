@@ -74,7 +74,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/execute":
 		f.execute(w, r, body)
 	case r.URL.Path == "/files" && r.Method == http.MethodPost:
-		f.files[r.URL.Query().Get("path")] = fakeFile{mode: r.Header.Get("Cubby-Mode"), content: string(body), changed: time.Now()}
+		f.files[r.URL.Query().Get("path")] = fakeFile{mode: r.URL.Query().Get("mode"), content: string(body), changed: time.Now()}
 		io.WriteString(w, `[]`)
 	case r.URL.Path == "/files":
 		file, ok := f.files[r.URL.Query().Get("path")]

@@ -109,7 +109,6 @@ func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
 	}
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
-	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
