@@ -1,0 +1,450 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+func (b *box) needs(language string) {
+	b.Helper()
+	if b.g.cfg.Interpreters[language] == "" {
+		b.Skip("no " + language)
+	}
+}
+
+func TestLanguages(t *testing.T) {
+	b := newBox(t)
+	for _, c := range []struct{ language, code, stdout, result string }{
+		{"", "print(6*7)", "42\n", ""},
+		{"python", "'x' + 'y'", "", "xy"},
+		{"py", "x = 5", "", ""},
+		{"Python3", "x", "", "5"},
+		{"javascript", "console.log(6*7)", "42\n", ""},
+		{"js", "const y = 4; y + 1", "", "5"},
+		{"typescript", "let z: number = y; z", "", "4"},
+		{"bash", "echo hello; A=1", "hello\n", ""},
+		{"sh", "echo $A", "1\n", ""},
+	} {
+		t.Run(c.language+" "+c.code, func(t *testing.T) {
+			_, lang, _ := normalise(c.language)
+			b := &box{T: t, g: b.g, home: b.home, envd: b.envd, code: b.code}
+			b.needs(lang)
+			a := b.run(call{language: c.language, code: c.code})
+			result := ""
+			if len(a.results) > 0 {
+				result = a.results[0].Text
+			}
+			if a.stdout != c.stdout || result != c.result || a.end.ExitCode != 0 || a.failure != nil {
+				t.Fatalf("%q, %q, %+v, %v, stderr %q", a.stdout, result, a.end, a.failure, a.stderr)
+			}
+		})
+	}
+}
+
+func TestOrderOfTheStream(t *testing.T) {
+	b := newBox(t)
+	a := b.run(call{code: "print('one')\nimport sys, time\ntime.sleep(.05)\nprint('two', file=sys.stderr)\ntime.sleep(.05)\nprint('three')\n1/0"})
+	if a.kinds != "nosoEe" || a.end.ExitCode != 1 || a.failure.Name != "ZeroDivisionError" {
+		t.Fatalf("%s %+v %+v", a.kinds, a.end, a.failure)
+	}
+	if a.lines[0].ExecutionCount != 1 || a.lines[1].Text != "one\n" || a.lines[1].Timestamp == "" {
+		t.Fatalf("%+v", a.lines)
+	}
+	a = b.run(call{code: "print('before')\n40 + 2"})
+	if a.kinds != "nore" || a.lines[0].ExecutionCount != 2 || a.results[0].Text != "42" || !a.results[0].IsMainResult {
+		t.Fatalf("%s %+v", a.kinds, a.results)
+	}
+	a = b.run(call{language: "bash", code: "printf 'no end of line'; (exit 7)"})
+	if a.stdout != "no end of line" || a.end.ExitCode != 7 || a.failure != nil {
+		t.Fatalf("%q %+v %v", a.stdout, a.end, a.failure)
+	}
+	a = b.run(call{code: "import os\nfor c in 'h\u00e9\u20ac\U0001F600':\n  for x in c.encode(): os.write(1, bytes([x])); time.sleep(.025)\nos.write(1, b'\\xff')"})
+	if a.stdout != "h\u00e9\u20ac\U0001F600\uFFFD" {
+		t.Fatalf("%q", a.stdout)
+	}
+}
+
+func TestOutputArrivesAsItIsWritten(t *testing.T) {
+	b := newBox(t)
+	resp := b.request(context.Background(), call{code: "import time\nprint('now', end='', flush=True)\ntime.sleep(20)", header: limit(20 * time.Second)})
+	defer resp.Body.Close()
+	begin := time.Now()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var e protocol.Event
+		if err := dec.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Text == "now" {
+			break
+		}
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Fatalf("after %v", d)
+	}
+}
+
+func TestTimeLimit(t *testing.T) {
+	b := newBox(t)
+	for _, c := range []struct {
+		name, language, setup, code, later string
+		lost                               bool
+	}{
+		{"python sleeps", "python", "x = 1", "import time; time.sleep(60)", "print(x)", false},
+		{"python spins", "python", "x = 1", "while True: pass", "print(x)", false},
+		{"python will not stop", "python", "x = 1", "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", "print('x' in globals())", true},
+		{"bash sleeps", "bash", "x=1", "sleep 60", "echo $x", false},
+		{"bash spins", "bash", "x=1", "while :; do :; done", "echo $x", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &box{T: t, g: b.g, code: b.code}
+			b.run(call{language: c.language, code: c.setup})
+			begin := time.Now()
+			a := b.run(call{language: c.language, code: c.code, header: limit(300 * time.Millisecond)})
+			if !a.end.TimedOut || a.end.ExitCode != 124 || a.end.Limit != "time" || a.end.StateLost != c.lost || a.failure == nil || a.failure.Name != "TimeoutError" {
+				t.Fatalf("%+v %+v", a.end, a.failure)
+			}
+			if d := time.Since(begin); d > 6*time.Second {
+				t.Fatalf("took %v", d)
+			}
+			want := "1\n"
+			if c.lost {
+				want = "False\n"
+			}
+			a = b.run(call{language: c.language, code: c.later})
+			if a.stdout != want || a.end.FreshKernel != c.lost || strings.Contains(a.stderr, "this is a fresh one") != c.lost {
+				t.Fatalf("%q %q %+v", a.stdout, a.stderr, a.end)
+			}
+		})
+	}
+}
+
+func alive(pid int) bool {
+	p, err := readProcess(pid)
+	return err == nil && !p.zombie
+}
+
+func readPID(t *testing.T, file string) int {
+	t.Helper()
+	var pid int
+	waitFor(t, file, func() bool {
+		b, _ := os.ReadFile(file)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		return pid > 0
+	})
+	return pid
+}
+
+func TestKilledCellTakesItsProcessesAndNoOthers(t *testing.T) {
+	b := newBox(t)
+	b.run(call{language: "bash", code: "sleep 300 & echo $! > earlier"})
+	earlier := readPID(t, filepath.Join(b.home, "earlier"))
+	defer func() { _ = syscall.Kill(earlier, syscall.SIGKILL) }()
+	a := b.run(call{language: "bash", code: "(trap '' TERM INT; echo $BASHPID > mine; while :; do sleep 1; done) & trap '' INT; while :; do :; done", header: limit(500 * time.Millisecond)})
+	if !a.end.TimedOut {
+		t.Fatalf("%+v", a.end)
+	}
+	mine := readPID(t, filepath.Join(b.home, "mine"))
+	waitFor(t, "the child's end", func() bool { return !alive(mine) })
+	if !alive(earlier) {
+		t.Fatal("the earlier job is gone too")
+	}
+	// A job outlives its cell and may write: nobody takes it, nobody dies of it.
+	b.run(call{language: "bash", code: "(while :; do echo noise; sleep .01; done) & echo $! > job"})
+	job := readPID(t, filepath.Join(b.home, "job"))
+	defer func() { _ = syscall.Kill(job, syscall.SIGKILL) }()
+	time.Sleep(100 * time.Millisecond)
+	if !alive(job) {
+		t.Fatal("the job died")
+	}
+}
+
+func TestKernelThatEnds(t *testing.T) {
+	b := newBox(t)
+	for _, c := range []struct {
+		code, name, value string
+		status            int
+		lost              bool
+	}{
+		{"import sys; sys.exit(0)", "", "", 0, false},
+		{"import sys; sys.exit(3)", "SystemExit", "", 3, false},
+		{"import os; os._exit(3)", "KernelExited", "exit status 3", 3, true},
+		{"import os; os._exit(0)", "", "", 0, true},
+		{"import os; os.kill(os.getpid(), 9)", "KernelDied", "killed by SIGKILL", 137, true},
+		{"import os; print('last words', flush=True); os.abort()", "KernelDied", "killed by SIGABRT", 134, true},
+	} {
+		t.Run(c.code, func(t *testing.T) {
+			b := &box{T: t, g: b.g, code: b.code}
+			a := b.run(call{code: c.code})
+			name, value := "", ""
+			if a.failure != nil {
+				name, value = a.failure.Name, a.failure.Value
+			}
+			if name != c.name || c.value != "" && value != c.value || a.end.ExitCode != c.status || a.end.StateLost != c.lost {
+				t.Fatalf("%q %q %+v", name, value, a.end)
+			}
+			a = b.run(call{code: "print('next')"})
+			if a.stdout != "next\n" || a.end.FreshKernel != c.lost {
+				t.Fatalf("%q %q %+v", a.stdout, a.stderr, a.end)
+			}
+			if note := "[cubby] the previous python kernel ended ("; c.lost && !strings.HasPrefix(a.stderr, note) {
+				t.Fatalf("%q", a.stderr)
+			}
+		})
+	}
+}
+
+func TestOutputLimit(t *testing.T) {
+	b := newBox(t)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	a := b.run(call{
+		code:   "import os, sys\nb = b'x' * 65535 + b'\\n'\nfor _ in range(16384): os.write(1, b)\nprint('done', file=sys.stderr)",
+		header: map[string]string{protocol.HeaderMaxOutput: "100000"},
+	})
+	runtime.ReadMemStats(&after)
+	if len(a.stdout) != 100000 || a.stderr != "done\n" || !a.end.Truncated || a.end.Limit != "output" || a.end.ExitCode != 0 {
+		t.Fatalf("%d %q %+v", len(a.stdout), a.stderr, a.end)
+	}
+	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 64<<20 {
+		t.Fatalf("the heap grew by %d bytes", grown)
+	}
+	a = b.run(call{code: "print('\u20ac' * 10, end='')", header: map[string]string{protocol.HeaderMaxOutput: "10"}})
+	if a.stdout != "\u20ac\u20ac\u20ac" || !a.end.Truncated {
+		t.Fatalf("%q", a.stdout)
+	}
+}
+
+func TestClientThatLeaves(t *testing.T) {
+	b := newBox(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	resp := b.request(ctx, call{code: "x = 1\nwhile True: pass"})
+	time.Sleep(100 * time.Millisecond)
+	cancel()
+	resp.Body.Close()
+	a := b.run(call{code: "print(x)"}) // waits for its turn
+	if a.stdout != "1\n" || a.end.FreshKernel {
+		t.Fatalf("%q %+v", a.stdout, a.end)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	b := newBox(t)
+	resp, err := http.Post(b.envd.URL+"/init", "application/json", strings.NewReader(`{"envVars":{"A":"init","B":"init"}}`))
+	if err != nil || resp.StatusCode != 204 {
+		t.Fatal(err, resp.Status)
+	}
+	resp.Body.Close()
+	for lang, code := range map[string]string{
+		"python": "import os; print(os.environ['A'], os.environ['B'], os.environ.get('C'), os.environ['HOME'], [k for k in os.environ if k.startswith('CUBBY')])",
+		"bash":   "echo $A $B ${C-None} $HOME '[]'",
+	} {
+		a := b.run(call{language: lang, code: code, env: map[string]string{"B": "call", "C": "call"}})
+		if want := "init call call " + b.home + " []\n"; a.stdout != want {
+			t.Errorf("%s: %q, want %q", lang, a.stdout, want)
+		}
+		a = b.run(call{language: lang, code: code})
+		if want := "init init None " + b.home + " []\n"; a.stdout != want {
+			t.Errorf("%s: %q, want %q", lang, a.stdout, want)
+		}
+	}
+}
+
+func TestContexts(t *testing.T) {
+	b := newBox(t)
+	do := func(method, path, body string) (int, string) {
+		t.Helper()
+		req, _ := http.NewRequest(method, b.code.URL+path, strings.NewReader(body))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	list := func() (all []protocol.Context) {
+		_, text := do("GET", "/contexts", "")
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if all := list(); len(all) != 2 || all[0].Language != "python" || all[1].Language != "javascript" || all[0].Cwd != b.home {
+		t.Fatalf("%+v", all)
+	}
+	_ = os.Mkdir(filepath.Join(b.home, "sub"), 0o755)
+	var c protocol.Context
+	status, text := do("POST", "/contexts", `{"language":"py","cwd":"sub"}`)
+	if err := json.Unmarshal([]byte(text), &c); err != nil || status != 200 {
+		t.Fatal(status, text)
+	}
+	b.run(call{code: "v = 'default'"})
+	b.run(call{context: c.ID, code: "v = 'own'"})
+	if a := b.run(call{context: c.ID, code: "import os; print(v, os.path.basename(os.getcwd()))"}); a.stdout != "own sub\n" {
+		t.Fatalf("%q", a.stdout)
+	}
+	if status, text := do("POST", "/contexts/"+c.ID+"/restart", ""); status != 200 || text != "null" {
+		t.Fatal(status, text)
+	}
+	if a := b.run(call{context: c.ID, code: "print('v' in globals())"}); a.stdout != "False\n" || a.end.FreshKernel || a.lines[0].ExecutionCount != 1 {
+		t.Fatalf("%q %+v", a.stdout, a.lines)
+	}
+	if all := list(); len(all) != 3 || all[2] != c {
+		t.Fatalf("%+v", all)
+	}
+	if status, _ := do("DELETE", "/contexts/"+c.ID, ""); status != 200 || len(list()) != 2 {
+		t.Fatal(status)
+	}
+	for _, x := range []struct {
+		method, path, body string
+		status             int
+		text               string
+	}{
+		{"DELETE", "/contexts/nope", "", 404, "Context nope not found"},
+		{"POST", "/contexts/nope/restart", "", 404, "Context nope not found"},
+		{"POST", "/contexts", `{"language":"cobol"}`, 500, "unknown language"},
+		{"POST", "/contexts", `{"cwd":"/no/such"}`, 400, "does not exist"},
+		{"POST", "/contexts", `{"shell":"fish"}`, 400, "unknown shell"},
+		{"POST", "/execute", `{"code":"1","context_id":"nope"}`, 404, "Context nope not found"},
+		{"POST", "/execute", `{"code":"1","context_id":"a","language":"python"}`, 400, "not both"},
+		{"POST", "/execute", `{"code":"1","language":"cobol"}`, 500, "unknown language"},
+		{"POST", "/execute", `{"code":"a\u0000b"}`, 400, "source contains NUL bytes"},
+		{"POST", "/execute", `{`, 400, "bad request"},
+		{"GET", "/health", ``, 200, `"OK"`},
+	} {
+		if status, text := do(x.method, x.path, x.body); status != x.status || !strings.Contains(text, x.text) {
+			t.Errorf("%s %s: %d %q", x.method, x.path, status, text)
+		}
+	}
+}
+
+func TestMissingInterpreter(t *testing.T) {
+	b := newBox(t, func(c *Config) {
+		c.Interpreters = map[string]string{bash: "/no/such/bash"}
+		c.Missing = map[string]string{python: "apt-get install python3"}
+		c.Warm = []string{"python"}
+	})
+	for lang, want := range map[string]string{"python": "python is not installed: apt-get install python3", "javascript": "javascript is not installed", "bash": "/no/such/bash"} {
+		resp := b.request(context.Background(), call{language: lang, code: "1"})
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 500 || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %d %q", lang, resp.StatusCode, text)
+		}
+	}
+}
+
+func TestTypeScriptSyntaxError(t *testing.T) {
+	b := newBox(t)
+	b.needs(javascript)
+	a := b.run(call{language: "ts", code: "let a: number = 1\nlet b: = 2"})
+	if a.failure == nil || a.failure.Name != "SyntaxError" || !strings.Contains(a.failure.Value, "line 2") || a.end.ExitCode != 1 {
+		t.Fatalf("%+v %+v", a.failure, a.end)
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		t.Run(fmt.Sprintf("whole run %v", whole), func(t *testing.T) {
+			b := newBox(t)
+			resp := b.request(context.Background(), call{code: "import time\nb = bytearray(80_000_000)\nprint('full', flush=True)\ntime.sleep(30)"})
+			defer resp.Body.Close()
+			dec := json.NewDecoder(resp.Body)
+			for {
+				e := protocol.Event{EndOfExecution: &protocol.EndOfExecution{}}
+				if err := dec.Decode(&e); err != nil {
+					t.Fatal(err)
+				}
+				if e.Text == "full\n" {
+					r, err := http.Post(b.envd.URL+"/cubby/oom", "application/json", strings.NewReader(fmt.Sprintf(`{"whole_run":%v}`, whole)))
+					if err != nil || r.StatusCode != 200 {
+						t.Fatal(err, r.Status)
+					}
+					r.Body.Close()
+				}
+				if e.Type == protocol.EventEnd {
+					if end := e.EndOfExecution; !end.OOMKilled || end.ExitCode != 137 || end.Limit != "memory" || !end.StateLost {
+						t.Fatalf("%+v", end)
+					}
+					break
+				}
+			}
+			if a := b.run(call{code: "print('on')"}); a.stdout != "on\n" || !a.end.FreshKernel {
+				t.Fatalf("%q %+v", a.stdout, a.end)
+			}
+		})
+	}
+}
+
+func TestTokenOfTheCodeInterpreter(t *testing.T) {
+	b := newBox(t)
+	resp, err := http.Post(b.envd.URL+"/init", "application/json", strings.NewReader(`{"accessToken":"secret"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	resp = b.request(context.Background(), call{code: "1"})
+	resp.Body.Close()
+	if resp.StatusCode != 401 {
+		t.Fatal(resp.Status)
+	}
+	if a := b.run(call{code: "print(1)", header: map[string]string{protocol.HeaderAccessToken: "secret"}}); a.stdout != "1\n" {
+		t.Fatalf("%q", a.stdout)
+	}
+	if resp, err = http.Get(b.code.URL + "/contexts"); err != nil || resp.StatusCode != 200 {
+		t.Fatal(err, resp.Status)
+	}
+	resp.Body.Close()
+}
+
+func FuzzASCII(f *testing.F) {
+	f.Add("plain \u00e9 \u20ac \U0001F600 \x7f \x00 <&> \xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		var buf bytes.Buffer
+		if err := encodeASCII(&buf, map[string]string{"k": s}); err != nil {
+			t.Fatal(err)
+		}
+		if i := bytes.IndexFunc(buf.Bytes(), func(r rune) bool { return r >= 0x7f }); i >= 0 || bytes.Count(buf.Bytes(), []byte("\n")) != 1 {
+			t.Fatalf("%q", buf.Bytes())
+		}
+		var back map[string]string
+		if err := json.Unmarshal(buf.Bytes(), &back); err != nil || back["k"] != strings.ToValidUTF8(s, "\uFFFD") && !strings.Contains(s, "\uFFFD") && len(back["k"]) < len(s) {
+			t.Fatalf("%q became %q: %v", s, back["k"], err)
+		}
+	})
+}
+
+func FuzzTextStream(f *testing.F) {
+	f.Add([]byte("h\u00e9llo\nw\xe2\x82\xacrld\xff"), uint8(3))
+	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
+		var s textStream
+		var got strings.Builder
+		for rest := b; len(rest) > 0; {
+			n := min(len(rest), int(step%7)+1)
+			got.WriteString(s.add(rest[:n]))
+			if rest = rest[n:]; len(rest)%3 == 0 {
+				got.WriteString(s.flush(false))
+			}
+		}
+		got.WriteString(s.flush(true))
+		if valid := string(bytes.ToValidUTF8(b, nil)); strings.ReplaceAll(got.String(), "\uFFFD", "") != strings.ReplaceAll(valid, "\uFFFD", "") {
+			t.Fatalf("%q became %q", b, got.String())
+		}
+	})
+}
