@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,20 +44,34 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// python is the interpreter of the tests: Debian's, with its packages.
+const python = "/usr/bin/python3"
+
 // TestSandboxScripts are the same with real sandboxes.
 func TestSandboxScripts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts sandboxes")
 	}
+	testenv.CheckLeaks(t)
 	binary := testenv.Cubby(t)
 	testscript.Run(t, testscript.Params{
 		Files: scripts(t, "sandbox"),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CUBBY_BINARY", binary)
-			env.Setenv("CUBBY_PYTHON", "/usr/bin/python3")
+			env.Setenv("CUBBY_PYTHON", python)
+			// A script's own folder is too deep for the sockets of a sandbox.
+			env.Setenv("TMPDIR", os.TempDir())
 			return nil
 		},
 		Cmds: commands(),
+		// [module:NAME]: the Python of the tests has that module.
+		Condition: func(cond string) (bool, error) {
+			name, ok := strings.CutPrefix(cond, "module:")
+			if !ok {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return exec.Command(python, "-c", "import "+name).Run() == nil, nil
+		},
 	})
 }
 
@@ -105,7 +120,7 @@ func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.CommandContext(ctx, path, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME"} {
+	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME", "TMPDIR"} {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
 	}
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
