@@ -114,6 +114,7 @@ type private struct {
 	runDir  string
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
+	engine  *gvisor.Engine
 	host    *host.Host
 }
 
@@ -160,6 +161,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err != nil {
 		return p, err
 	}
+	p.engine = eng
 	if err := eng.Probe(ctx); err != nil {
 		return p, err
 	}
@@ -175,6 +177,9 @@ func (p *private) close() error {
 	var errs []error
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
+	}
+	if p.engine != nil {
+		errs = append(errs, p.engine.Close())
 	}
 	if p.cgroups != nil {
 		errs = append(errs, p.cgroups.Close())

@@ -4,26 +4,44 @@ package testenv
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// CheckLeaks fails the test if, when it ends, the machine holds a process,
-// mount, cgroup or temporary file of Cubby's that it did not hold before.
+// CheckLeaks gives the test a folder for temporary files of its own and fails
+// it if, when it ends, a process, mount or file of Cubby's below that folder is
+// left, or a cgroup of a process that is gone.
 func CheckLeaks(t testing.TB) {
 	t.Helper()
-	before := inventory()
+	// Not t.TempDir: gVisor's processes are other users and must get through.
+	dir, err := os.MkdirTemp("", "cubby-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	CheckLeaksIn(t, dir)
+}
+
+// CheckLeaksIn does the same for what carries dir in its arguments or path, and
+// was not there when the test began.
+func CheckLeaksIn(t testing.TB, dir string) {
+	t.Helper()
+	before := inventory(dir)
 	t.Cleanup(func() {
 		var left []string
 		// A killed process is gone a moment after its parent has been told.
 		for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			left = left[:0]
-			for _, item := range inventory() {
+			for _, item := range inventory(dir) {
 				if !slices.Contains(before, item) {
 					left = append(left, item)
 				}
@@ -38,35 +56,47 @@ func CheckLeaks(t testing.TB) {
 	})
 }
 
-// inventory lists everything on this machine that can only be Cubby's.
-func inventory() []string {
+func inventory(dir string) []string {
 	var items []string
 	procs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range procs {
-		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil {
+	for _, proc := range procs {
+		cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		if err != nil || filepath.Base(proc) == strconv.Itoa(os.Getpid()) {
 			continue
 		}
 		argv := strings.Split(string(bytes.TrimRight(cmdline, "\x00")), "\x00")
 		name := filepath.Base(argv[0])
-		if strings.HasPrefix(name, "runsc-") || name == "cubby" && slices.Contains(argv, "serve") {
-			items = append(items, "process "+filepath.Base(dir)+" "+strings.Join(argv[:min(3, len(argv))], " "))
+		if (strings.HasPrefix(name, "runsc-") || slices.Contains(argv, "serve")) && strings.Contains(string(cmdline), dir) {
+			items = append(items, "process "+filepath.Base(proc)+" "+name)
 		}
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.Contains(f[4], "cubby") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir) {
 			items = append(items, "mount "+f[4])
 		}
 	}
-	for _, pattern := range []string{
-		filepath.Join(os.TempDir(), "cubby-run-*"), "/var/tmp/*gvisor*", "/var/tmp/runsc*", "/var/tmp/cubby*",
-		"/sys/fs/cgroup/cubby/*/", "/sys/fs/cgroup/*/cubby/*/", "/sys/fs/cgroup/*/*/cubby/*/", "/sys/fs/cgroup/*/*/*/cubby/*/",
-	} {
-		found, _ := filepath.Glob(pattern)
-		for _, path := range found {
-			items = append(items, fmt.Sprintf("file %s", path))
+	files, _ := filepath.Glob(filepath.Join(dir, "*cubby*"))
+	for _, path := range files {
+		items = append(items, "file "+path)
+	}
+	for _, group := range cgroups() {
+		owner, _, _ := strings.Cut(filepath.Base(group), ".")
+		if _, err := os.Stat("/proc/" + owner); err != nil {
+			items = append(items, "cgroup "+group)
 		}
 	}
 	return items
+}
+
+// cgroups lists Cubby's groups: they are in folders named cubby.
+func cgroups() []string {
+	var found []string
+	pattern := "/sys/fs/cgroup"
+	for range 5 {
+		groups, _ := filepath.Glob(pattern + "/cubby/[0-9]*")
+		found = append(found, groups...)
+		pattern += "/*"
+	}
+	return found
 }

@@ -429,7 +429,7 @@ try:
             signal.pause()
         kids.append(pid)
 except OSError as e:
-    print(errno.errorcode[e.errno], len(kids) < 40)
+    print(errno.errorcode[e.errno], len(kids) <= 40)
 for pid in kids: os.kill(pid, 9); os.waitpid(pid, 0)`)
 	if got != "EAGAIN True" {
 		t.Errorf("got %q", got)

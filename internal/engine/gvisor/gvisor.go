@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
@@ -49,7 +50,7 @@ type Config struct {
 	DebugLog string
 }
 
-// Engine is the gVisor engine. It holds no resources between machines.
+// Engine is the gVisor engine. The caller closes it after its machines.
 type Engine struct {
 	cfg  Config
 	root bool // real root: machines get an unprivileged user namespace
@@ -79,6 +80,16 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	return &Engine{cfg: cfg, root: root}, nil
+}
+
+// Close unmounts the empty network namespace that gofers share. Every machine
+// must have been closed.
+func (e *Engine) Close() error {
+	err := unix.Unmount(filepath.Join(e.cfg.StateDir, "null-netns"), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // no machine was ever made
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	return nil
 }
 
 // Name implements engine.Engine.
@@ -193,6 +204,9 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 		// Boot from our own binary; see RATIONALE.md, "gVisor is pinned".
 		"sidecar-usage-policy": "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"net-disconnect-ok":    "true",
+		// A restored machine is another host user than the one that was
+		// checkpointed. The rest of its spec is equal by Engine's contract.
+		"restore-spec-validation": "ignore",
 	}
 	if e.cfg.DebugLog != "" {
 		flags["debug"] = "true"
