@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,10 @@ import (
 type opener func(ctx context.Context, python, node string) (c *cubby.Client, close func() error, err error)
 
 func openEmbedded(ctx context.Context, python, node string) (*cubby.Client, func() error, error) {
-	c, err := embedded.Open(ctx, embedded.Config{Python: python, Node: node})
+	c, err := embedded.Open(ctx, embedded.Config{
+		Python: cmp.Or(python, os.Getenv("CUBBY_PYTHON")),
+		Node:   cmp.Or(node, os.Getenv("CUBBY_NODE")),
+	})
 	if err != nil {
 		return nil, nil, err
 	}
