@@ -150,13 +150,13 @@ func Run(ctx context.Context, cfg Config, f *os.File) error {
 	}
 	defer g.Close()
 	var servers sync.WaitGroup
+	defer servers.Wait()
 	listeners := map[int]*listener{}
 	for port, h := range map[int]http.Handler{protocol.EnvdPort: g.Envd(), protocol.CodeInterpreterPort: g.CodeInterpreter()} {
 		l := &listener{conns: make(chan net.Conn, 64), closed: make(chan struct{})}
 		listeners[port] = l
 		srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug)}
 		servers.Go(func() { _ = srv.Serve(l) })
-		defer servers.Wait()
 		defer srv.Close()
 	}
 	return channel.Serve(ctx, f, func(port int, c net.Conn) bool {
