@@ -114,7 +114,6 @@ type private struct {
 	runDir  string
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
-	engine  *gvisor.Engine
 	host    *host.Host
 }
 
@@ -161,7 +160,6 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err != nil {
 		return p, err
 	}
-	p.engine = eng
 	if err := eng.Probe(ctx); err != nil {
 		return p, err
 	}
@@ -177,9 +175,6 @@ func (p *private) close() error {
 	var errs []error
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
-	}
-	if p.engine != nil {
-		errs = append(errs, p.engine.Close())
 	}
 	if p.cgroups != nil {
 		errs = append(errs, p.cgroups.Close())

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
@@ -50,7 +49,7 @@ type Config struct {
 	DebugLog string
 }
 
-// Engine is the gVisor engine. The caller closes it after its machines.
+// Engine is the gVisor engine. It holds no resources between machines.
 type Engine struct {
 	cfg  Config
 	root bool // real root: machines get an unprivileged user namespace
@@ -80,16 +79,6 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	return &Engine{cfg: cfg, root: root}, nil
-}
-
-// Close unmounts the empty network namespace that gofers share. Every machine
-// must have been closed.
-func (e *Engine) Close() error {
-	err := unix.Unmount(filepath.Join(e.cfg.StateDir, "null-netns"), unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // no machine was ever made
-		return fmt.Errorf("gvisor: %w", err)
-	}
-	return nil
 }
 
 // Name implements engine.Engine.
@@ -204,6 +193,9 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 		// Boot from our own binary; see RATIONALE.md, "gVisor is pinned".
 		"sidecar-usage-policy": "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"net-disconnect-ok":    "true",
+		// Joining a shared empty namespace, gVisor's default, moves a thread of
+		// this process there, which without root can never come back.
+		"gofer-network-namespace": "new",
 		// A restored machine is another host user than the one that was
 		// checkpointed. The rest of its spec is equal by Engine's contract.
 		"restore-spec-validation": "ignore",

@@ -59,18 +59,6 @@ func TestSuite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := eng.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	// gVisor makes it with the first gofer and keeps it until the engine is
-	// closed; a test of the suite would take it for a leak.
-	warm, err := eng.Start(t.Context(), engine.Spec{ID: "warm", Root: root.Dir, Args: []string{"/bin/true"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	warm.Close()
 	enginetest.Suite{
 		Engine: eng,
 		Spec: func(*testing.T) engine.Spec {
