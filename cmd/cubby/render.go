@@ -204,6 +204,13 @@ func (s *spinner) turn() {
 	}
 }
 
+// Say changes the message.
+func (s *spinner) Say(message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.message = message
+}
+
 // Stop clears the spinner for good and waits for it. It may be called often.
 func (s *spinner) Stop() {
 	s.mu.Lock()

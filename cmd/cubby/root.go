@@ -117,7 +117,7 @@ func report(w io.Writer, err error) int {
 	// The text may quote the sandbox.
 	w = sanitize(w, isTerminal(w))
 	fmt.Fprintf(w, "cubby: %s\n", strings.TrimSpace(message))
-	if hint != "" {
+	if hint != "" && !strings.Contains(message, hint) {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}
 	return code

@@ -230,6 +230,7 @@ func (r *runner) inSandbox(ctx context.Context, client *cubby.Client) error {
 	if err := c.before(ctx); err != nil {
 		return err
 	}
+	r.spin.Say("running")
 	ex, err := sbx.RunCode(ctx, r.src.code,
 		cubby.WithLanguage(r.src.language),
 		cubby.WithEnv(r.env),
