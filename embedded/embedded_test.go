@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 // helper creates a sandbox, says so and waits to be killed.
 func helper() {
 	c, err := embedded.Open(context.Background(), embedded.Config{Python: "/usr/bin/python3"})
+	if os.Getenv(helperVar) == "open" {
+		fmt.Println(cubby.CodeOf(err), err)
+		os.Exit(0)
+	}
 	if err == nil {
 		_, err = c.Create(context.Background())
 	}
@@ -228,6 +232,28 @@ func TestOpenFails(t *testing.T) {
 				t.Errorf("got code %v: %v", cubby.CodeOf(err), err)
 			}
 		})
+	}
+}
+
+// TestUserNamespacesForbidden is a machine that allows no more of them, to a
+// user that may not mount.
+func TestUserNamespacesForbidden(t *testing.T) {
+	testenv.CheckLeaks(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "-Ur", "sh", "-c",
+		"echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "+self)
+	cmd.Env = append(os.Environ(), helperVar+"=open", "CUBBY_BINARY="+testenv.Cubby(t))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []string{"unavailable", "forbids user namespaces", "user.max_user_namespaces", "cubby doctor"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not in %s", want, out)
+		}
 	}
 }
 

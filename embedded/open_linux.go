@@ -3,6 +3,7 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +139,10 @@ func start(ctx context.Context, binary string, cfg Config) (_ *child, err error)
 	c.life = lifeW
 
 	args := []string{"serve", "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Version, "--" + handshake.FlagRunDir, c.runDir}
-	for flag, value := range map[string]string{handshake.FlagPython: cfg.Python, handshake.FlagNode: cfg.Node} {
+	for flag, value := range map[string]string{
+		handshake.FlagPython: cmp.Or(cfg.Python, os.Getenv("CUBBY_PYTHON")),
+		handshake.FlagNode:   cmp.Or(cfg.Node, os.Getenv("CUBBY_NODE")),
+	} {
 		if value != "" {
 			args = append(args, "--"+flag, value)
 		}
