@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -38,6 +39,11 @@ type cell struct {
 	maxOutput int64
 	done      chan struct{} // closed when the kernel is done or dead
 
+	// Set by who must not wait for mu, which is held while a slow client takes
+	// its time.
+	stopped atomic.Int32 // one of the reasons below
+	oom     atomic.Bool
+
 	mu      sync.Mutex
 	buf     bytes.Buffer
 	last    time.Time // when a line was written
@@ -45,11 +51,17 @@ type cell struct {
 	written [2]int64
 	results int
 	end     protocol.EndOfExecution
-	stopped string              // why the cell was interrupted: "time", "gone" or empty
 	failure *protocol.ErrorData // held back: what the interrupt did to the code
 	died    *syscall.WaitStatus // of the kernel
 	group   *processGroup
 }
+
+// Why a cell was interrupted.
+const (
+	notStopped = iota
+	pastTime
+	clientGone
+)
 
 // emit writes one line. The caller holds c.mu.
 func (c *cell) emit(e protocol.Event) {
@@ -129,7 +141,7 @@ func (c *cell) event(e kernel.Event) {
 		c.emit(resultEvent(e))
 	case "error":
 		failure := &protocol.ErrorData{Name: e.Name, Value: e.Value, Traceback: e.Traceback}
-		if c.stopped != "" {
+		if c.stopped.Load() != notStopped {
 			c.failure = failure
 			return
 		}
@@ -335,10 +347,8 @@ func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *
 		limit = t.C
 	}
 	gone := r.Context().Done()
-	interrupt := func(why string) {
-		run.mu.Lock()
-		run.stopped = why
-		run.mu.Unlock()
+	interrupt := func(why int32) {
+		run.stopped.Store(why)
 		k.interrupt()
 		grace = time.After(graceTime)
 		limit, gone = nil, nil
@@ -354,9 +364,9 @@ wait:
 		case <-run.done:
 			break wait
 		case <-limit:
-			interrupt("time")
+			interrupt(pastTime)
 		case <-gone:
-			interrupt("gone")
+			interrupt(clientGone)
 		case <-shutdown:
 			gr.kill()
 			k.stop()
@@ -366,11 +376,12 @@ wait:
 			k.stop()
 			grace = nil
 		case <-keepalive.C:
-			run.mu.Lock()
-			if time.Since(run.last) >= keepaliveTime {
-				run.emit(protocol.Event{Type: protocol.EventKeepalive})
+			if run.mu.TryLock() { // else a line is being written just now
+				if time.Since(run.last) >= keepaliveTime {
+					run.emit(protocol.Event{Type: protocol.EventKeepalive})
+				}
+				run.mu.Unlock()
 			}
-			run.mu.Unlock()
 		}
 		if grace == nil && limit == nil && gone == nil {
 			// It is over; a client that takes nothing must not keep it.
@@ -379,9 +390,10 @@ wait:
 	}
 	k.release()
 	run.mu.Lock()
-	stopped, died := run.stopped, run.died
+	died := run.died
 	run.mu.Unlock()
-	if stopped != "" {
+	stopped := run.stopped.Load()
+	if stopped != notStopped {
 		// The kernel obeyed; what the cell started goes too.
 		keep := []int{k.pid()}
 		if c.Language == bash {
@@ -394,7 +406,7 @@ wait:
 	}
 	if died != nil {
 		c.ended = describe(*died)
-		if stopped == "time" {
+		if stopped == pastTime {
 			c.ended = "killed, past its time"
 		}
 		c.mu.Lock()
@@ -424,9 +436,9 @@ func (c *cell) conclude(language string, timeout time.Duration) {
 	c.end.StateLost = lost
 	var failure *protocol.ErrorData
 	switch {
-	case c.stopped == "time":
+	case c.stopped.Load() == pastTime:
 		c.end.TimedOut, c.end.Limit, c.end.ExitCode = true, "time", 124
-		failure = &protocol.ErrorData{Name: "TimeoutError", Value: fmt.Sprintf("execution exceeded %s", timeout)}
+		failure = &protocol.ErrorData{Name: "TimeoutError", Value: fmt.Sprintf("execution exceeded %g s", timeout.Seconds())}
 		failure.Traceback = failure.Name + ": " + failure.Value
 		if c.failure != nil && c.failure.Traceback != "" {
 			failure.Traceback = c.failure.Traceback + "\n\n" + failure.Traceback
@@ -434,11 +446,12 @@ func (c *cell) conclude(language string, timeout time.Duration) {
 		if lost {
 			c.say(true, fmt.Sprintf("[cubby] the %s kernel did not stop and was killed: its variables are gone\n", language))
 		}
-	case c.end.OOMKilled:
+	case c.oom.Load():
+		c.end.OOMKilled = true
 		c.end.Limit, c.end.ExitCode = "memory", 137
 		failure = &protocol.ErrorData{Name: "MemoryError", Value: "the sandbox is out of memory: its largest process was killed"}
 		failure.Traceback = failure.Name + ": " + failure.Value
-	case c.stopped == "gone":
+	case c.stopped.Load() == clientGone:
 		c.end.Interrupted, c.end.ExitCode = true, 130
 	case lost && c.died.Signaled():
 		c.end.ExitCode = 128 + int(c.died.Signal())
@@ -494,14 +507,9 @@ func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
 			runs = append(runs, running{run, run.group.pids()})
 		}
 	}
-	mark := func(run *cell) {
-		run.mu.Lock()
-		run.end.OOMKilled = true
-		run.mu.Unlock()
-	}
 	if req.WholeRun {
 		for _, x := range runs {
-			mark(x.run)
+			x.run.oom.Store(true)
 			x.run.group.kill()
 		}
 		writeJSON(w, http.StatusOK, map[string]any{"cells": len(runs)})
@@ -521,7 +529,7 @@ func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, x := range runs {
 		if slices.Contains(x.pids, largest.pid) {
-			mark(x.run)
+			x.run.oom.Store(true)
 		}
 	}
 	_ = syscall.Kill(largest.pid, syscall.SIGKILL)

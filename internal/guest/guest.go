@@ -96,6 +96,7 @@ func (g *Guest) prepare() error {
 	if g.cfg.Init {
 		// The token is in our memory, and the code may become root.
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+		_ = syscall.Umask(0o022)
 		if err := os.Chown(g.cfg.Home, int(g.cfg.UID), int(g.cfg.GID)); err != nil {
 			return fmt.Errorf("own the home folder: %w", err)
 		}
