@@ -1,0 +1,638 @@
+'use strict';
+// The JavaScript kernel; kernel.go describes the wire. Cells run in Node's main
+// context, so that `instanceof`, packages and process behave as in a program.
+//
+// A cell is rewritten before it runs, by inserting and replacing text within its
+// lines and never adding one: let, const, class and import at the top level become
+// assignments to properties of globalThis (so that they last, and may be declared
+// again), and a cell with await or import at its top level becomes an async
+// function. Positions in stack traces are mapped back.
+//
+// SIGINT stops synchronous code, what follows an await that needs no event
+// included, and waiting. It cannot stop a loop inside a callback of the event loop:
+// nothing of ours runs then, and the guest ends the process.
+
+const fs = require('fs');
+const net = require('net');
+const path = require('path');
+const util = require('util');
+const vm = require('vm');
+const Module = require('module');
+const { Writable } = require('stream');
+const { pathToFileURL } = require('url');
+const acorn = require('internal/deps/acorn/acorn/dist/acorn');
+const walk = require('internal/deps/acorn/acorn-walk/dist/walk');
+
+// The code may replace any global, and we must go on.
+const { process, Buffer, JSON, Object, Array, Map, Set, Error, Promise, String, Number, Math, Symbol, Atomics, Infinity } = globalThis;
+const { setImmediate, clearImmediate, Int32Array, SharedArrayBuffer } = globalThis;
+
+const MAX_RESULT = 32 << 20; // bytes of one MIME type of a result
+const MAX_JSON = 1 << 20; // a larger value is shown as text alone
+const MAX_LINE = 400; // characters of a source line in a syntax error
+
+const nap = new Int32Array(new SharedArrayBuffer(4));
+
+// Writes all of it before it returns: descriptors may be non-blocking, because a
+// child shares them and can make them so.
+function writeAll(fd, data) {
+  const b = typeof data === 'string' ? Buffer.from(data, 'utf8') : data;
+  for (let at = 0; at < b.length; ) {
+    try {
+      at += fs.writeSync(fd, b, at, b.length - at);
+    } catch (e) {
+      if (e.code !== 'EAGAIN') throw e;
+      Atomics.wait(nap, 0, 0, 1);
+    }
+  }
+}
+
+// Node would make the pipes non-blocking for everybody who shares them, and lose
+// what is left in its buffers at process.exit.
+class Output extends Writable {
+  constructor(fd) {
+    super({ decodeStrings: true, emitClose: false, autoDestroy: false });
+    this.fd = fd;
+    this._type = 'pipe';
+  }
+  _write(chunk, encoding, callback) {
+    try {
+      writeAll(this.fd, chunk);
+    } catch (e) {
+      return callback(e);
+    }
+    callback();
+  }
+  _destroy(err, callback) {
+    callback(err);
+  }
+}
+for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+  const stream = new Output(fd);
+  stream.on('error', () => {});
+  Object.defineProperty(process, name, { configurable: true, enumerable: true, get: () => stream });
+}
+
+function send(event) {
+  writeAll(3, JSON.stringify(event) + '\n');
+}
+
+// ---- Rewriting
+
+const ACORN = {
+  ecmaVersion: 'latest',
+  sourceType: 'script',
+  allowAwaitOutsideFunction: true,
+  allowImportExportEverywhere: true,
+  allowHashBang: true,
+  locations: true,
+};
+
+function names(pattern, into) {
+  switch (pattern.type) {
+    case 'Identifier': into.add(pattern.name); break;
+    case 'ObjectPattern': for (const p of pattern.properties) names(p.value || p.argument, into); break;
+    case 'ArrayPattern': for (const p of pattern.elements) if (p) names(p, into); break;
+    case 'AssignmentPattern': names(pattern.left, into); break;
+    case 'RestElement': names(pattern.argument, into); break;
+  }
+}
+
+// A text with edits, which knows where each of its characters came from.
+class Edits {
+  constructor(src) {
+    this.src = src;
+    this.list = [];
+  }
+  // Replaces [from, to) of the original; both may be equal.
+  put(from, to, text) {
+    this.list.push({ from, to, text, order: this.list.length });
+  }
+  apply() {
+    this.list.sort((a, b) => a.from - b.from || a.to - b.to || a.order - b.order);
+    let out = '';
+    let at = 0;
+    for (const e of this.list) {
+      out += this.src.slice(at, e.from);
+      e.start = out.length;
+      // A replaced import may span lines; they stay.
+      out += e.text + '\n'.repeat(e.to > e.from ? this.src.slice(e.from, e.to).split('\n').length - 1 : 0);
+      e.end = out.length;
+      at = e.to;
+    }
+    this.out = out + this.src.slice(at);
+    return this.out;
+  }
+  // The original column of a column of the result; both count from 1.
+  column(line, col) {
+    let start = 0;
+    for (let l = 1; l < line; l++) {
+      start = this.out.indexOf('\n', start) + 1;
+      if (start === 0) return col;
+    }
+    let shift = 0;
+    for (const e of this.list) {
+      if (e.start < start) continue;
+      if (e.start >= start + col - 1) break;
+      shift += e.end - e.start - (e.to - e.from);
+    }
+    return Math.max(1, col - shift);
+  }
+}
+
+// Turns a cell into a script. Throws acorn's SyntaxError.
+function rewrite(src) {
+  let ast;
+  let object = false;
+  if (/^\s*\{/.test(src) && !/;\s*$/.test(src)) {
+    // `{a: 1}` alone means the object, as in Node's own prompt.
+    try {
+      acorn.parseExpressionAt('(' + src + '\n)', 0, ACORN);
+      ast = acorn.parse('(' + src + '\n)', ACORN);
+      object = ast.body.length === 1;
+    } catch (e) {
+      object = false;
+    }
+  }
+  const edits = new Edits(src);
+  if (object) {
+    const async = hasAwait(ast);
+    edits.put(0, 0, async ? '$cubby.run(async()=>{return(' : '(');
+    edits.put(src.length, src.length, async ? '\n)})' : '\n)');
+    return { edits, code: edits.apply(), declared: new Set(), async, shows: true };
+  }
+  ast = acorn.parse(src, ACORN);
+  const async = hasAwait(ast);
+  const declared = new Set();
+  const functions = new Set();
+  const body = ast.body.slice();
+  while (body.length && body[body.length - 1].type === 'EmptyStatement') body.pop();
+  const last = body[body.length - 1];
+  const text = (node) => src.slice(node.start, node.end);
+
+  // Declarators become assignments: `const {a} = o` is `;   ({a} = o)`.
+  const assign = (node, top) => {
+    const word = node.kind.length;
+    node.declarations.forEach((d, i) => {
+      names(d.id, declared);
+      const isPattern = d.id.type !== 'Identifier';
+      if (i > 0 && isPattern) edits.put(d.start, d.start, '(');
+      if (isPattern && d.init) edits.put(d.end, d.end, ')');
+      else if (!d.init && top && node.kind !== 'var') edits.put(d.end, d.end, '=void 0');
+    });
+    const first = node.declarations[0];
+    edits.put(node.start, node.start + word, (top ? ';' : ' ').padEnd(word - 1) + (first.id.type !== 'Identifier' && first.init ? '(' : ' '));
+    if (top && src[node.end - 1] !== ';') edits.put(node.end, node.end, ';');
+  };
+  const bring = (node) => {
+    const attrs = (node.attributes || []).map(text).join(',');
+    return `await $cubby.import(${node.source.raw}${attrs && `,{with:{${attrs}}}`})`;
+  };
+  const declaration = (node) => {
+    switch (node.type) {
+      case 'VariableDeclaration':
+        if (node.kind !== 'var' || async) assign(node, true);
+        break;
+      case 'ClassDeclaration':
+        declared.add(node.id.name);
+        edits.put(node.start, node.start, `;${node.id.name}=`);
+        edits.put(node.end, node.end, ';');
+        break;
+      case 'FunctionDeclaration':
+        if (async) functions.add(node.id.name);
+        break;
+    }
+  };
+  for (const node of ast.body) {
+    declaration(node);
+    switch (node.type) {
+      case 'ImportDeclaration': {
+        const all = [];
+        let space = '';
+        for (const s of node.specifiers) {
+          declared.add(s.local.name);
+          if (s.type === 'ImportNamespaceSpecifier') space = s.local.name;
+          else if (s.type === 'ImportDefaultSpecifier') all.push(`default:${s.local.name}`);
+          else all.push(`${text(s.imported)}:${s.local.name}`);
+        }
+        let code = bring(node);
+        if (space) code = `${space}=${code}`;
+        if (all.length) code = `({${all.join(',')}}=${code})`;
+        edits.put(node.start, node.end, `;${code};`);
+        break;
+      }
+      case 'ExportNamedDeclaration':
+        if (node.declaration) {
+          edits.put(node.start, node.declaration.start, '');
+          declaration(node.declaration);
+        } else edits.put(node.start, node.end, node.source ? `;${bring(node)};` : ';');
+        break;
+      case 'ExportAllDeclaration':
+        edits.put(node.start, node.end, `;${bring(node)};`);
+        break;
+      case 'ExportDefaultDeclaration': {
+        const d = node.declaration;
+        const named = d.id && /Declaration$/.test(d.type);
+        edits.put(node.start, d.start, named ? '' : ';(');
+        if (named) declaration(d);
+        else edits.put(d.end, d.end, ')');
+        break;
+      }
+    }
+  }
+  // What is deeper: var in blocks (a function would keep it), import() and import.meta.
+  const top = new Set(ast.body.map((n) => n.declaration || n));
+  walk.fullAncestor(ast, (node, ancestors) => {
+    if (node.type === 'ImportExpression') edits.put(node.start, node.start + 6, '$cubby.import');
+    else if (node.type === 'MetaProperty' && node.meta.name === 'import') edits.put(node.start, node.end, '$cubby.meta');
+    else if (async && node.type === 'VariableDeclaration' && node.kind === 'var' && !top.has(node) && !ancestors.some(isFunction)) {
+      const parent = ancestors[ancestors.length - 2];
+      const inFor = /^For/.test(parent.type) && parent.body !== node;
+      if (inFor && parent.type !== 'ForStatement') {
+        names(node.declarations[0].id, declared);
+        edits.put(node.start, node.start + 3, '   ');
+      } else assign(node, !inFor);
+    }
+  });
+  const shows = Boolean(last) && last.type === 'ExpressionStatement';
+  if (async) {
+    const lift = [...functions].map((f) => `globalThis.${f}=${f};`).join('');
+    const start = src.startsWith('#!') ? src.length - src.replace(/^#!.*/, '').length : 0;
+    edits.list.unshift({ from: 0, to: start, text: `$cubby.run(async()=>{${lift}`, order: -1 });
+    if (shows) {
+      edits.put(last.start, last.start, ';return(');
+      edits.put(last.expression.end, last.expression.end, ')');
+      // `(1)` ends before its parenthesis does.
+      const tail = src.slice(last.expression.end, last.end);
+      if (tail.includes(')')) {
+        edits.list.pop();
+        const end = last.end - (tail.endsWith(';') ? 1 : 0);
+        edits.put(end, end, ')');
+      }
+    }
+    edits.put(src.length, src.length, '\n})');
+  }
+  return { edits, code: edits.apply(), declared, async, shows };
+}
+
+function isFunction(node) {
+  return /Function/.test(node.type) || node.type === 'StaticBlock' || node.type === 'PropertyDefinition';
+}
+
+function hasAwait(ast) {
+  let found = ast.body.some((n) => /^(Import|ExportAll)/.test(n.type) || (n.type === 'ExportNamedDeclaration' && n.source));
+  walk.fullAncestor(ast, (node, ancestors) => {
+    if (node.type === 'AwaitExpression' || (node.type === 'ForOfStatement' && node.await)) {
+      if (!ancestors.some(isFunction)) found = true;
+    }
+  });
+  return found;
+}
+
+// ---- Modules, as a file in the working directory would see them
+
+const requires = new Map();
+function here() {
+  const dir = process.cwd();
+  let r = requires.get(dir);
+  if (!r) requires.set(dir, (r = Module.createRequire(path.join(dir, 'cell.js'))));
+  return r;
+}
+const mainModule = new Module('<cell>');
+mainModule.exports = {};
+const cellRequire = Object.assign(function require(id) { return here()(id); }, {
+  resolve: Object.assign((id, o) => here().resolve(id, o), { paths: (id) => here().resolve.paths(id) }),
+  cache: Module._cache,
+  extensions: Module._extensions,
+  main: mainModule,
+});
+const defaultLoader = vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+const importers = new Map();
+async function cellImport(spec, options) {
+  spec = String(spec);
+  const dir = process.cwd();
+  if (defaultLoader) {
+    let f = importers.get(dir);
+    if (!f) {
+      f = vm.compileFunction('return import(s, o)', ['s', 'o'], { filename: path.join(dir, 'cell.js'), importModuleDynamically: defaultLoader });
+      importers.set(dir, f);
+    }
+    return f(spec, options);
+  }
+  if (/^(node:|data:|file:)/.test(spec) || Module.builtinModules.includes(spec)) return import(spec);
+  if (/^\.{0,2}\//.test(spec)) return import(pathToFileURL(path.resolve(dir, spec)).href);
+  return import(pathToFileURL(here().resolve(spec)).href);
+}
+const meta = {
+  get url() { return pathToFileURL(path.join(process.cwd(), 'cell.js')).href; },
+  get dirname() { return process.cwd(); },
+  get filename() { return path.join(process.cwd(), 'cell.js'); },
+  resolve: (s) => (/^\.{0,2}\//.test(s) ? pathToFileURL(path.resolve(s)).href : pathToFileURL(here().resolve(s)).href),
+};
+
+// ---- Results
+
+function inspect(value) {
+  try {
+    return typeof value === 'string' ? util.inspect(value, { maxStringLength: Infinity }) : util.inspect(value);
+  } catch (e) {
+    return Object.prototype.toString.call(value);
+  }
+}
+
+// True if JSON says all there is to say about a value.
+function isData(value, budget, depth) {
+  if (--budget.left < 0 || depth > 64) return false;
+  if (value === null || typeof value === 'boolean') return true;
+  if (typeof value === 'string') return (budget.left -= value.length >> 4) >= 0;
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (typeof value !== 'object' || util.types.isProxy(value)) return false;
+  if (Array.isArray(value)) return value.every((v) => isData(v, budget, depth + 1));
+  const proto = Object.getPrototypeOf(value);
+  if (proto !== null && proto !== Object.prototype) return false;
+  for (const d of Object.values(Object.getOwnPropertyDescriptors(value))) {
+    if (d.get || d.set || !isData(d.value, budget, depth + 1)) return false;
+  }
+  return Object.getOwnPropertySymbols(value).length === 0;
+}
+
+const RICH = {
+  _toHtml: 'text/html',
+  _toSvg: 'image/svg+xml',
+  _toPng: 'image/png',
+  _toJpeg: 'image/jpeg',
+  _toMarkdown: 'text/markdown',
+  _toLatex: 'text/latex',
+};
+
+const isObject = (v) => (typeof v === 'object' && v !== null) || typeof v === 'function';
+
+async function bundle(value) {
+  const data = plainBundle(value);
+  if (!isObject(value) || util.types.isProxy(value)) return data;
+  const show = value[Symbol.for('Jupyter.display')];
+  if (typeof show === 'function') return Object.assign(data, await show.call(value));
+  return data;
+}
+
+function plainBundle(value) {
+  const data = { 'text/plain': inspect(value) };
+  if (!isObject(value) || util.types.isProxy(value)) return data;
+  for (const [key, mime] of Object.entries(RICH)) {
+    const v = typeof value[key] === 'function' ? value[key]() : value[key];
+    if (typeof v === 'string') data[mime] = v;
+    else if (Buffer.isBuffer(v)) data[mime] = v.toString('base64');
+  }
+  const mimes = typeof value._toMime === 'function' ? value._toMime() : value._toMime;
+  if (isObject(mimes)) Object.assign(data, mimes);
+  if (Buffer.isBuffer(value) && value.length > 8) {
+    if (value.readUInt32BE(0) === 0x89504e47) data['image/png'] = value.toString('base64');
+    else if (value.readUInt32BE(0) >>> 8 === 0xffd8ff) data['image/jpeg'] = value.toString('base64');
+  }
+  if (isData(value, { left: MAX_JSON >> 3 }, 0)) data['application/json'] = value;
+  return data;
+}
+
+function sendResult(main, data) {
+  const out = {};
+  for (const [mime, v] of Object.entries(data)) {
+    const coded = mime === 'application/json' || typeof v !== 'string' ? JSON.stringify(v) : v;
+    if (coded === undefined) continue;
+    if (coded.length <= MAX_RESULT / 4 || Buffer.byteLength(coded) <= MAX_RESULT) out[mime] = v;
+    else if (mime === 'text/plain') out[mime] = v.slice(0, MAX_RESULT / 4) + '...';
+  }
+  send({ ev: 'result', id: cell ? cell.id : 0, main, data: out });
+}
+
+// display(value) shows a value that is not the cell's last; a plain object whose
+// keys are MIME types is shown as what it says.
+function display(value) {
+  const keys = isObject(value) && !util.types.isProxy(value) ? Object.keys(value) : [];
+  if (keys.length && keys.every((k) => /^[a-z]+\/[\w.+-]+$/.test(k))) {
+    const data = {};
+    for (const k of keys) data[k] = Buffer.isBuffer(value[k]) ? value[k].toString('base64') : value[k];
+    return sendResult(false, data);
+  }
+  const show = isObject(value) && value[Symbol.for('Jupyter.display')];
+  if (typeof show === 'function') return Promise.resolve(show.call(value)).then((d) => sendResult(false, Object.assign(plainBundle(value), d)));
+  sendResult(false, plainBundle(value));
+}
+display.html = (s) => display({ 'text/html': String(s) });
+display.markdown = (s) => display({ 'text/markdown': String(s) });
+display.svg = (s) => display({ 'image/svg+xml': String(s) });
+
+// ---- Errors
+
+const cells = new Map(); // file name -> {edits, map}
+
+function locate(text) {
+  return text.replace(/(<cell \d+>):(\d+)(?::(\d+))?/g, (all, file, line, col) => {
+    const c = cells.get(file);
+    if (!c) return all;
+    line = Number(line);
+    col = c.edits.column(line, Number(col || 1));
+    if (c.map) {
+      const e = c.map.findEntry(line - 1, col - 1);
+      if (e && e.originalLine !== undefined) [line, col] = [e.originalLine + 1, e.originalColumn + 1];
+    }
+    return `${file}:${line}:${col}`;
+  });
+}
+
+function traceback(err) {
+  return locate(inspect(err))
+    .split('\n')
+    .filter((l) => !(/^\s+at /.test(l) && (l.includes(__filename) || /\(?node:(vm|internal\/(vm|process\/task_queues|modules\/run_main))|<cell \d+>:\d+:\d+\)?$/.test(l) && / \$cubby/.test(l) || /node:(vm|internal\/(vm|process\/task_queues|timers|modules\/cjs|main|process))/.test(l))))
+    .join('\n');
+}
+
+const isError = (e) => util.types.isNativeError(e) || e instanceof Error;
+
+function describe(err) {
+  try {
+    if (!isError(err)) return { name: 'Error', value: typeof err === 'string' ? err : inspect(err), traceback: 'Uncaught ' + inspect(err) };
+    return { name: String(err.name), value: String(err.message), traceback: traceback(err) };
+  } catch (e) {
+    return { name: 'Error', value: 'an error that cannot be shown', traceback: '' };
+  }
+}
+
+function interrupted() {
+  return { name: 'Interrupted', value: 'execution interrupted', traceback: 'Interrupted: execution interrupted' };
+}
+
+// V8 words the complaint, acorn knows the place.
+function syntaxError(src, file, err) {
+  let message = err.message.replace(/ \(\d+:\d+\)$/, '');
+  try {
+    new vm.Script(`(async()=>{${src}\n})`, { filename: file });
+  } catch (e) {
+    if (!/import|export|Unexpected token '\)'/.test(e.message)) message = e.message;
+  }
+  const { line, column } = err.loc || { line: 1, column: 0 };
+  const text = src.split('\n')[line - 1] || '';
+  const from = Math.max(0, column - (MAX_LINE >> 1));
+  return {
+    name: 'SyntaxError',
+    value: message,
+    traceback: `${file}:${line}:${column + 1}\n${text.slice(from, from + MAX_LINE)}\n${' '.repeat(column - from)}^\n\nSyntaxError: ${message}`,
+  };
+}
+
+// ---- Running
+
+const wire = new net.Socket({ fd: 3, readable: true, writable: true });
+let cell = null; // what runs: {id, finish(errorOrNull)}
+let count = 0;
+
+function describeThrown(err) {
+  return err && err.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? interrupted() : describe(err);
+}
+
+// Sets the environment and folder of one call; returns what puts them back.
+function enter(req) {
+  const old = Object.keys(req.env || {}).map((k) => [k, process.env[k]]);
+  for (const [k] of old) process.env[k] = req.env[k];
+  const dir = req.cwd ? process.cwd() : '';
+  const leave = () => {
+    for (const [k, v] of old) {
+      if (v === undefined) delete process.env[k];
+      else process.env[k] = v;
+    }
+    if (dir) process.chdir(dir);
+  };
+  try {
+    if (req.cwd) process.chdir(req.cwd);
+  } catch (e) {
+    leave();
+    throw e;
+  }
+  return leave;
+}
+
+function sourceMap(src) {
+  const m = /\n\/\/# sourceMappingURL=data:application\/json;base64,([\w+/=]+)\s*$/.exec(src);
+  if (!m || !Module.SourceMap) return null;
+  try {
+    return new Module.SourceMap(JSON.parse(Buffer.from(m[1], 'base64').toString()));
+  } catch (e) {
+    return null;
+  }
+}
+
+function execute(req) {
+  const file = `<cell ${++count}>`;
+  let leave = () => {};
+  process.exitCode = undefined;
+  cell = {
+    id: req.id,
+    finish(error) {
+      if (!cell || cell.id !== req.id) return;
+      if (error) send({ ev: 'error', id: req.id, name: error.name, value: error.value, traceback: error.traceback });
+      cell = null;
+      wire.ref();
+      try {
+        leave();
+      } catch (e) {
+        writeAll(2, `[cubby] ${e.message}\n`);
+      }
+      const code = error ? 1 : Number(process.exitCode) || 0;
+      process.exitCode = undefined;
+      send({ ev: 'done', id: req.id, exit_code: code & 255 });
+    },
+  };
+  const me = cell;
+  let code;
+  try {
+    leave = enter(req);
+    code = rewrite(req.code);
+  } catch (e) {
+    return me.finish(e instanceof SyntaxError && e.loc ? syntaxError(req.code, file, e) : describe(e));
+  }
+  cells.set(file, { edits: code.edits, map: sourceMap(req.code) });
+  run(me, file, code, req).catch((e) => me.finish(describeThrown(e)));
+}
+
+async function run(me, file, code, req) {
+  for (const name of code.declared) {
+    const d = Object.getOwnPropertyDescriptor(globalThis, name);
+    if (!d || (d.configurable && (d.get || d.set || !d.writable))) {
+      Object.defineProperty(globalThis, name, { value: undefined, writable: true, enumerable: true, configurable: true });
+    }
+  }
+  const script = new vm.Script(code.code, { filename: file, importModuleDynamically: defaultLoader || ((s) => cellImport(s)) });
+  let value = script.runInThisContext({ breakOnSigint: true, displayErrors: false });
+  // With nothing left that could wake us, the answer would never come: see beforeExit.
+  wire.unref();
+  if (code.async) ({ value } = { value: await value });
+  if (code.shows && util.types.isPromise(value)) value = await value;
+  if (cell !== me) return; // interrupted, or failed elsewhere
+  if (code.shows && value !== undefined) {
+    const data = await bundle(value);
+    if (cell === me) sendResult(true, data);
+  }
+  me.finished = true;
+  // Rejections that nobody handles are told after this turn.
+  if (!req.drain) setImmediate(() => me.finish(null));
+}
+
+process.on('beforeExit', () => {
+  if (!cell) return wire.ref();
+  if (cell.finished) return cell.finish(null);
+  const value = 'the code waits for a promise that nothing can settle any more';
+  cell.finish({ name: 'Error', value, traceback: `Error: ${value}` });
+});
+process.on('SIGINT', () => {
+  if (cell) cell.finish(interrupted());
+});
+function stray(err) {
+  if (cell) return cell.finish(describeThrown(err));
+  try {
+    writeAll(2, `Uncaught ${describe(err).traceback}\n`);
+  } catch (e) {
+    // Nobody listens.
+  }
+}
+process.on('uncaughtException', stray);
+process.on('unhandledRejection', stray);
+
+const tick = process._tickCallback;
+const hidden = (name, value) => Object.defineProperty(globalThis, name, { value, writable: true, enumerable: false, configurable: true });
+Object.defineProperty(globalThis, '$cubby', {
+  value: Object.freeze({
+    import: cellImport,
+    meta,
+    run(f) {
+      const p = f();
+      p.catch(() => {}); // we look at it in a moment
+      // What needs no event runs here, where SIGINT can stop it.
+      if (tick) tick.call(process);
+      return p;
+    },
+  }),
+});
+hidden('require', cellRequire);
+hidden('module', mainModule);
+hidden('exports', mainModule.exports);
+hidden('display', display);
+for (const [name, get] of [['__dirname', () => meta.dirname], ['__filename', () => meta.filename]]) {
+  Object.defineProperty(globalThis, name, { get, set: (v) => hidden(name, v), configurable: true });
+}
+process.execArgv = [];
+process.argv = [process.argv[0]];
+
+let parts = [];
+wire.on('data', (chunk) => {
+  for (let nl; (nl = chunk.indexOf(10)) >= 0; chunk = chunk.slice(nl + 1)) {
+    parts.push(chunk.slice(0, nl));
+    const line = Buffer.concat(parts).toString('utf8');
+    parts = [];
+    const req = JSON.parse(line);
+    if (req.op === 'execute') execute(req);
+  }
+  if (chunk.length) parts.push(chunk);
+});
+// Without the guest there is nobody to run for.
+wire.on('end', () => process.reallyExit(0));
+wire.on('error', () => process.reallyExit(0));
+send({ ev: 'ready' });
