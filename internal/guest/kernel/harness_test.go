@@ -89,6 +89,10 @@ func wireStart(t testing.TB, c kernel.Command) *wireKernel {
 		t.Fatal(err)
 	}
 	k := &wireKernel{t: t, home: t.TempDir(), exited: make(chan struct{})}
+	// Only a non-blocking descriptor has deadlines.
+	if err := syscall.SetNonblock(fds[0], true); err != nil {
+		t.Fatal(err)
+	}
 	k.wire = os.NewFile(uintptr(fds[0]), "wire")
 	theirs := os.NewFile(uintptr(fds[1]), "theirs")
 	k.dec = bufio.NewReader(k.wire)

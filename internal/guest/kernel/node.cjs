@@ -31,6 +31,13 @@ const MAX_RESULT = 32 << 20; // bytes of one MIME type of a result
 const MAX_JSON = 1 << 20; // a larger value is shown as text alone
 const MAX_LINE = 400; // characters of a source line in a syntax error
 
+const { Timeout, Immediate } = (() => {
+  const [t, i] = [setTimeout(() => {}, 0), setImmediate(() => {})];
+  clearTimeout(t);
+  clearImmediate(i);
+  return { Timeout: t.constructor, Immediate: i.constructor };
+})();
+
 const nap = new Int32Array(new SharedArrayBuffer(4));
 
 // Writes all of it before it returns: descriptors may be non-blocking, because a
@@ -553,6 +560,11 @@ function execute(req) {
   run(me, file, code, req).catch((e) => me.finish(describeThrown(e)));
 }
 
+// A script that ends in setTimeout(...) has nothing to show for it.
+function isTimer(value) {
+  return isObject(value) && !util.types.isProxy(value) && (value instanceof Timeout || value instanceof Immediate);
+}
+
 async function run(me, file, code, req) {
   for (const name of code.declared) {
     const d = Object.getOwnPropertyDescriptor(globalThis, name);
@@ -567,7 +579,7 @@ async function run(me, file, code, req) {
   if (code.async) ({ value } = { value: await value });
   if (code.shows && util.types.isPromise(value)) value = await value;
   if (cell !== me) return; // interrupted, or failed elsewhere
-  if (code.shows && value !== undefined) {
+  if (code.shows && value !== undefined && !isTimer(value)) {
     const data = await bundle(value);
     if (cell === me) sendResult(true, data);
   }
