@@ -243,6 +243,22 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
+// A client that takes nothing holds the code up, but not beyond its time.
+func TestClientThatTakesNothing(t *testing.T) {
+	b := newBox(t)
+	resp := b.request(context.Background(), call{
+		code:   "import os\nprint(os.getpid(), file=open('pid', 'w'), flush=True)\nwhile True: os.write(1, b'x' * 65536)",
+		header: limit(300 * time.Millisecond),
+	})
+	defer resp.Body.Close()
+	pid := readPID(t, filepath.Join(b.home, "pid"))
+	waitFor(t, "the kernel's end", func() bool { return !alive(pid) })
+	resp.Body.Close()
+	if a := b.run(call{code: "print('on')"}); a.stdout != "on\n" || !a.end.FreshKernel {
+		t.Fatalf("%q %+v", a.stdout, a.end)
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	b := newBox(t)
 	resp, err := http.Post(b.envd.URL+"/init", "application/json", strings.NewReader(`{"envVars":{"A":"init","B":"init"}}`))
