@@ -446,10 +446,22 @@ function locate(text) {
   });
 }
 
+const INTERNAL = /node:(vm|internal\/(vm|process|timers|modules\/cjs|main))\b/;
+
+// An error as Node shows it, causes and properties included, without our frames
+// and what called us.
 function traceback(err) {
+  let below = false;
   return locate(inspect(err))
     .split('\n')
-    .filter((l) => !(/^\s+at /.test(l) && (l.includes(__filename) || /\(?node:(vm|internal\/(vm|process\/task_queues|modules\/run_main))|<cell \d+>:\d+:\d+\)?$/.test(l) && / \$cubby/.test(l) || /node:(vm|internal\/(vm|process\/task_queues|timers|modules\/cjs|main|process))/.test(l))))
+    .filter((l) => {
+      if (!/^\s+at /.test(l)) {
+        below = false;
+        return true;
+      }
+      if (l.includes(__filename)) below = true;
+      return !below && !INTERNAL.test(l);
+    })
     .join('\n');
 }
 
