@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -289,7 +291,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	}
 	env := g.env()
 	maps.Copy(env, req.EnvVars)
-	q := kernel.Request{Op: "execute", ID: int64(c.count), Code: code, Env: env, Drain: r.Header.Get(protocol.HeaderDrain) == "1"}
+	q := kernel.Request{Op: "execute", ID: int64(c.count), Code: code, Env: env, Drain: r.Header.Get(protocol.HeaderDrain) == "1", Ack: true}
 	g.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)
 	run.finish(start)
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -303,6 +305,8 @@ func (k *kernelProcess) readWire(buf []byte) bool {
 	return true
 }
 
+var ack = []byte(`{"op":"` + kernel.OpAck + `"}` + "\n")
+
 // act hands on the events that are whole. What is not one is ignored: the code
 // can write to the wire too.
 func (k *kernelProcess) act() {
@@ -331,6 +335,9 @@ func (k *kernelProcess) act() {
 			k.sink.event(e)
 		}
 		k.mu.Unlock()
+		if e.Ev == "result" && !e.Main {
+			_ = k.write(ack) // a kernel that has ended waits for nothing
+		}
 	}
 	if len(rest) == 0 && cap(k.wire) > 1<<20 {
 		k.wire = nil

@@ -55,7 +55,13 @@ type Request struct {
 	// Drain asks JavaScript to answer "done" only when nothing is pending any
 	// more, timers and sockets included, as `node file.js` ends. Others ignore it.
 	Drain bool `json:"drain,omitempty"`
+	// Ack says that each result but a main one is answered with OpAck: the
+	// kernel waits for it before code goes on to print.
+	Ack bool `json:"ack,omitempty"`
 }
+
+// OpAck is the Op of the answer to a result.
+const OpAck = "ack"
 
 // Event is what a kernel says. Which fields are set depends on Ev.
 type Event struct {

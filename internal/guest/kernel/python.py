@@ -106,6 +106,8 @@ class Kernel:
         self.ns["__builtins__"] = builtins
         self.cell = 0  # number of the cell that runs or ran last
         self.id = 0  # its id on the wire
+        self.thread = _thread.get_ident()
+        self.acks = False  # whether the guest answers results
         self.sources = {}  # file name of a cell -> its text
         self.source_size = 0
         self.flags = 0  # __future__ features in force
@@ -133,8 +135,8 @@ class Kernel:
         output.flusher.reset()
         output.begin()
 
-    def send(self, line):
-        """Write one message. A signal never splits it."""
+    def send(self, line, ack=False):
+        """Write one message, and wait until it was acted on. A signal never splits it."""
         output.flush()
         data = memoryview((line + "\n").encode("ascii"))
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (SIGINT,))
@@ -142,6 +144,8 @@ class Kernel:
             with self.lock:
                 while len(data) and self.control >= 0:
                     data = data[os.write(self.control, data[: 1 << 20]) :]
+                if ack and self.control >= 0:
+                    self.receive()
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
@@ -160,9 +164,13 @@ class Kernel:
             if 0 < len(text) < 1 << 20:
                 data["text/plain"] = text[:-1] + quote("\n" + note)[1:]
         body = ",".join(quote(k) + ":" + v for k, v in data.items())
+        # What is printed next must not overtake it: the pipes know nothing of
+        # the socket. Nothing is printed after the main result.
         self.send(
             '{"ev":"result","id":%d,"main":%s,"data":{%s}}'
-            % (self.id, "true" if main else "false", body)
+            % (self.id, "true" if main else "false", body),
+            # (Only the thread that receives may wait for an answer.)
+            ack=self.acks and not main and _thread.get_ident() == self.thread,
         )
 
     def send_error(self, name, value, traceback):
@@ -196,7 +204,10 @@ class Kernel:
                 pass  # came between two cells
 
     def execute(self, message):
+        if message.get("op", "execute") != "execute":
+            return
         self.id = message.get("id", 0)
+        self.acks = message.get("ack", False)
         self.cell += 1
         output.begin()
         undo, failure = [], None
