@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command cubby-guest is process 1 of a sandbox. The host starts it; it is of no
 // use on its own.
 package main

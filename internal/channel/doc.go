@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package channel carries connections between the host and the guest of a
 // sandbox over one SOCK_SEQPACKET socket that the guest finds on descriptor 3.
 //

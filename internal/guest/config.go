@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package guest is what runs inside a sandbox, as process 1 and root: it serves
 // E2B's envd on port 49983 and E2B's code interpreter on port 49999 over the
 // channel to the host, connects the host to any other port, keeps the language

@@ -1,3 +1,5 @@
+//go:build linux
+
 package guest
 
 import (
@@ -84,7 +86,14 @@ func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[envd
 		}
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory '%s' already exists", name))
 	}
+	mode, err := parseMode(req.Header().Get(protocol.HeaderMode), 0o755)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
 	if err := s.g.makeDirs(a, name); err != nil {
+		return nil, connectError(name, err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
 		return nil, connectError(name, err)
 	}
 	st, err := os.Lstat(name)
