@@ -169,17 +169,13 @@ func (f Files) MakeDir(ctx context.Context, name string, mode fs.FileMode) error
 	}
 	req.Header.Set("Connect-Protocol-Version", "1")
 	if mode.Perm() != 0 {
-		req.Header.Set(headerMode, octal(mode))
+		req.Header.Set(protocol.HeaderMode, octal(mode))
 	}
 	if err := f.s.client.exchange(req, nil); err != nil && CodeOf(err) != CodeConflict {
 		return f.fail(ctx, "make directory", err)
 	}
 	return nil
 }
-
-// headerMode carries the permissions of a new directory, in octal; E2B's
-// protocol has no place for them and other servers ignore it.
-const headerMode = "Cubby-Mode"
 
 func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(mode.Perm()), 8) }
 

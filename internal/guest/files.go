@@ -197,15 +197,23 @@ func (g *Guest) handleUpload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, entries)
 }
 
+// parseMode reads an octal file mode; empty is -1.
+func parseMode(s string) (int64, error) {
+	if s == "" {
+		return -1, nil
+	}
+	mode, err := strconv.ParseInt(s, 8, 32)
+	if err != nil || mode < 0 || mode > 0o7777 {
+		return 0, badRequest("mode: '%s' is not an octal file mode", s)
+	}
+	return mode, nil
+}
+
 func (g *Guest) upload(a account, r *http.Request) ([]protocol.EntryInfo, error) {
 	q := r.URL.Query()
-	mode := int64(-1)
-	if s := q.Get("mode"); s != "" {
-		m, err := strconv.ParseInt(s, 8, 32)
-		if err != nil || m < 0 || m > 0o7777 {
-			return nil, badRequest("mode: '%s' is not an octal file mode", s)
-		}
-		mode = m
+	mode, err := parseMode(q.Get("mode"))
+	if err != nil {
+		return nil, err
 	}
 	switch e := strings.ToLower(r.Header.Get("Content-Encoding")); e {
 	case "", "identity":

@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
 )
@@ -86,15 +87,17 @@ func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[envd
 		}
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory '%s' already exists", name))
 	}
-	mode, err := parseMode(req.Header().Get(protocol.HeaderMode), 0o755)
+	mode, err := parseMode(req.Header().Get(protocol.HeaderMode))
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if err := s.g.makeDirs(a, name); err != nil {
 		return nil, connectError(name, err)
 	}
-	if err := os.Chmod(name, mode); err != nil {
-		return nil, connectError(name, err)
+	if mode >= 0 {
+		if err := syscall.Chmod(name, uint32(mode)); err != nil {
+			return nil, connectError(name, err)
+		}
 	}
 	st, err := os.Lstat(name)
 	if err != nil {

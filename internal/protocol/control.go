@@ -5,6 +5,10 @@ package protocol
 
 import "time"
 
+// HeaderMode gives the permissions of a folder that MakeDir makes, in octal
+// (Cubby); POST /files has the query parameter "mode" for it.
+const HeaderMode = "Cubby-Mode"
+
 // EnvdVersion is the version of E2B's envd whose behaviour the guest has; it
 // gates features in E2B's SDKs.
 const EnvdVersion = "0.6.13"
