@@ -383,7 +383,7 @@ async function bundle(value) {
 }
 
 function plainBundle(value) {
-  const data = { 'text/plain': inspect(value) };
+  const data = { 'text/plain': isError(value) ? traceback(value) : inspect(value) };
   if (!isObject(value) || util.types.isProxy(value)) return data;
   for (const [key, mime] of Object.entries(RICH)) {
     const v = typeof value[key] === 'function' ? value[key]() : value[key];
