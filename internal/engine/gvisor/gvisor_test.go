@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,16 @@ func TestMain(m *testing.M) {
 	testenv.RunNamespaced(m)
 }
 
-func TestSuite(t *testing.T) {
+// fixture is an engine with a template to boot from.
+type fixture struct {
+	dir      string
+	engine   *gvisor.Engine
+	root     template.Root
+	enforces map[string]bool
+}
+
+func newFixture(t *testing.T, debugLog string) fixture {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cubby-run-")
 	if err != nil {
 		t.Fatal(err)
@@ -54,21 +64,54 @@ func TestSuite(t *testing.T) {
 		cgroups = nil
 	}
 	eng, err := gvisor.New(gvisor.Config{
-		StateDir: filepath.Join(dir, "gv"), OverlayDir: dir, Helper: testenv.Cubby(t), Cgroups: cgroups,
+		StateDir: filepath.Join(dir, "gv"), OverlayDir: dir, Helper: testenv.Cubby(t), Cgroups: cgroups, DebugLog: debugLog,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return fixture{dir, eng, root, enforces}
+}
+
+// TestPrecompiledFilters fails when gVisor in go.mod was changed and `go
+// generate` forgotten: filters would be compiled at each start, unnoticed.
+func TestPrecompiledFilters(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("filters are generated for amd64 only")
+	}
+	logs := t.TempDir()
+	f := newFixture(t, logs)
+	m, err := f.engine.Start(t.Context(), engine.Spec{ID: "filters", Root: f.root.Dir, Args: []string{"/bin/true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	loaded := 0
+	files, _ := filepath.Glob(filepath.Join(logs, "*"))
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		loaded += strings.Count(string(b), "Loaded precompiled seccomp instructions")
+		if strings.Contains(string(b), "No precompiled program found") {
+			t.Errorf("%s compiled its filter: run `go generate ./internal/engine/gvisor/precomp`", filepath.Base(file))
+		}
+	}
+	if loaded < 2 {
+		t.Errorf("%d processes loaded a precompiled filter, want sentry and gofer", loaded)
+	}
+}
+
+func TestSuite(t *testing.T) {
+	f := newFixture(t, "")
+	root := f.root
 	enginetest.Suite{
-		Engine: eng,
+		Engine: f.engine,
 		Spec: func(*testing.T) engine.Spec {
 			return engine.Spec{
 				Root: root.Dir, Args: []string{root.GuestPath}, Hostname: "cubby",
 				Env: []string{"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash},
 			}
 		},
-		Leaks:     func(t testing.TB) { testenv.CheckLeaksIn(t, dir) },
-		Enforces:  enforces,
+		Leaks:     func(t testing.TB) { testenv.CheckLeaksIn(t, f.dir) },
+		Enforces:  f.enforces,
 		Contained: contained,
 	}.Run(t)
 }
