@@ -33,6 +33,7 @@ type wireKernel struct {
 	dec    *bufio.Reader
 	home   string
 	nextID int64
+	acks   bool // results are answered
 
 	mu             sync.Mutex
 	stdout, stderr strings.Builder
@@ -175,7 +176,7 @@ func (k *wireKernel) execute(r kernel.Request) wireCell {
 func (k *wireKernel) start(r kernel.Request) {
 	k.t.Helper()
 	k.nextID++
-	r.Op, r.ID = "execute", k.nextID
+	r.Op, r.ID, r.Ack = "execute", k.nextID, k.acks
 	k.send(r)
 }
 
@@ -198,6 +199,9 @@ func (k *wireKernel) finish() wireCell {
 		switch e.Ev {
 		case "result":
 			c.Results = append(c.Results, e)
+			if k.acks && !e.Main {
+				k.send(kernel.Request{Op: kernel.OpAck})
+			}
 		case "error":
 			c.Errors = append(c.Errors, e)
 		case "done":

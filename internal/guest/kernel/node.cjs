@@ -29,6 +29,7 @@ const { setImmediate, clearImmediate, Int32Array, SharedArrayBuffer } = globalTh
 
 const MAX_RESULT = 32 << 20; // bytes of one MIME type of a result
 const MAX_JSON = 1 << 20; // a larger value is shown as text alone
+const MAX_ACK = 5000; // milliseconds, about, that a guest may take over a result
 const MAX_LINE = 400; // characters of a source line in a syntax error
 
 const { Timeout, Immediate } = (() => {
@@ -409,6 +410,22 @@ function sendResult(main, data) {
     else if (mime === 'text/plain') out[mime] = v.slice(0, MAX_RESULT / 4) + '...';
   }
   send({ ev: 'result', id: cell ? cell.id : 0, main, data: out });
+  if (!main && cell && cell.ack) awaitAck();
+}
+
+// Waits until the guest has taken a result, lest what is printed next overtake it.
+// Nothing else can come meanwhile: the guest sends one request at a time.
+function awaitAck() {
+  const byte = Buffer.alloc(1);
+  for (let naps = 0; naps < MAX_ACK; ) {
+    try {
+      if (fs.readSync(3, byte, 0, 1, null) === 0 || byte[0] === 10) return;
+    } catch (e) {
+      if (e.code !== 'EAGAIN') throw e;
+      Atomics.wait(nap, 0, 0, 1);
+      naps++;
+    }
+  }
 }
 
 // display(value) shows a value that is not the cell's last; a plain object whose
@@ -545,6 +562,7 @@ function execute(req) {
   process.exitCode = undefined;
   cell = {
     id: req.id,
+    ack: req.ack === true,
     finish(error) {
       if (!cell || cell.id !== req.id) return;
       if (error) send({ ev: 'error', id: req.id, name: error.name, value: error.value, traceback: error.traceback });

@@ -150,6 +150,18 @@ func TestNodeDisplay(t *testing.T) {
 	}
 }
 
+// A display waits for the guest's answer, so that what is printed next stays behind.
+func TestNodeDisplayIsTaken(t *testing.T) {
+	k := startNode(t)
+	k.acks = true
+	for range 2 {
+		got := k.run("for (let i = 0; i < 20; i++) display(i); await 1; display('x'); setTimeout(() => display('y'), 5); await new Promise(r => setTimeout(r, 50)); console.log('z')")
+		if len(got.Results) != 22 || got.Stdout != "z\n" || got.ExitCode != 0 {
+			t.Fatalf("got %+v", got)
+		}
+	}
+}
+
 func TestNodeInterrupt(t *testing.T) {
 	for name, code := range map[string]string{
 		"loop":       "s = 1; console.log('go'); while (true) {}",
