@@ -60,7 +60,8 @@ func run(ctx context.Context, binary, python string, n int, out io.Writer) error
 		{name: "bare " + python + " -c 'print(1)'", measure: command(ctx, python, "-c", code)},
 		{name: "cubby run -e 'print(1)', whole process", measure: command(ctx, binary, "run", "--python", python, "-e", code)},
 		{name: "create, first RunCode, kill in a running Cubby", measure: func() error { return fresh(ctx, c, code) }},
-		{name: "RunCode in a live sandbox", measure: func() error { return expect(live.RunCode(ctx, code)) }},
+		{name: "RunCode in a live sandbox, after a pause", measure: func() error { return expect(live.RunCode(ctx, code)) }},
+		{name: "a second RunCode in it", measure: func() error { return expect(live.RunCode(ctx, code)) }},
 	}
 	for i := range n + 2 {
 		for _, r := range rows {

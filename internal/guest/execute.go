@@ -48,14 +48,17 @@ type cell struct {
 
 	mu      sync.Mutex
 	buf     bytes.Buffer
-	last    time.Time // when a line was written
-	werr    error
-	written [2]int64
-	results int
-	end     protocol.EndOfExecution
-	failure *protocol.ErrorData // held back: what the interrupt did to the code
-	died    *syscall.WaitStatus // of the kernel
-	group   *processGroup
+	last    time.Time   // when a line was written
+	flusher *time.Timer // runs flush; nil before the first line
+
+	unflushed bool // lines wait for flusher
+	werr      error
+	written   [2]int64
+	results   int
+	end       protocol.EndOfExecution
+	failure   *protocol.ErrorData // held back: what the interrupt did to the code
+	died      *syscall.WaitStatus // of the kernel
+	group     *processGroup
 }
 
 // Why a cell was interrupted.
@@ -64,6 +67,10 @@ const (
 	pastTime
 	clientGone
 )
+
+// flushDelay is how long a line may wait for the next. Every flush is a message
+// through three connections: a short cell's lines travel as one.
+const flushDelay = time.Millisecond
 
 // emit writes one line. The caller holds c.mu.
 func (c *cell) emit(e protocol.Event) {
@@ -75,12 +82,28 @@ func (c *cell) emit(e protocol.Event) {
 		return // a result that JSON cannot hold, such as NaN, cannot come out of JSON
 	}
 	c.last = time.Now()
-	if _, c.werr = c.w.Write(c.buf.Bytes()); c.werr == nil {
-		c.werr = c.rc.Flush()
+	if _, c.werr = c.w.Write(c.buf.Bytes()); c.werr == nil && !c.unflushed {
+		c.unflushed = true
+		if c.flusher == nil {
+			c.flusher = time.AfterFunc(flushDelay, c.flush)
+		} else {
+			c.flusher.Reset(flushDelay)
+		}
 	}
 	if c.buf.Cap() > 1<<20 {
 		c.buf = bytes.Buffer{}
 	}
+}
+
+// flush sends what was written, unless the cell is finished meanwhile and the
+// response belongs to the server again.
+func (c *cell) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unflushed && c.werr == nil {
+		c.werr = c.rc.Flush()
+	}
+	c.unflushed = false
 }
 
 func (c *cell) text(stderr bool, text string) {
@@ -477,6 +500,8 @@ func (c *cell) finish(start time.Time) {
 	c.end.DurationMS = time.Since(start).Milliseconds()
 	end := c.end
 	c.emit(protocol.Event{Type: protocol.EventEnd, EndOfExecution: &end})
+	c.flusher.Stop()
+	c.unflushed = false // the server flushes when the handler returns
 }
 
 func signalName(s syscall.Signal) string {
