@@ -184,6 +184,9 @@ func encodings(accept string) (plain, zipped bool) {
 	return plain, zipped
 }
 
+// maxUnread is how much of a refused upload is read, in bytes.
+const maxUnread = 256 << 20
+
 func (g *Guest) handleUpload(w http.ResponseWriter, r *http.Request) {
 	a, ok := g.filesUser(w, r, "write")
 	if !ok {
@@ -191,6 +194,9 @@ func (g *Guest) handleUpload(w http.ResponseWriter, r *http.Request) {
 	}
 	entries, err := g.upload(a, r)
 	if err != nil {
+		// A client that is still sending would see its connection break instead
+		// of the answer.
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxUnread))
 		answerError(w, err)
 		return
 	}

@@ -36,7 +36,8 @@ func Main() int {
 	if len(os.Args) > 1 && os.Args[1] == kernel.BashArg {
 		return kernel.BashMain()
 	}
-	signal.Ignore(syscall.SIGPIPE)
+	// Caught, not ignored: what is ignored stays so in every process of the code.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	unix.CloseOnExec(channelFD)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +23,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == kernel.BashArg {
 		os.Exit(kernel.BashMain())
 	}
+	// Under nohup it would be ignored in every kernel, and traps show that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
 }
 
