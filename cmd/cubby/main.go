@@ -10,12 +10,11 @@ import (
 
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/internal/guest"
-	"github.com/cubby-sandbox/cubby/internal/guestbin"
 )
 
 func main() {
 	gvisor.Dispatch()
-	if filepath.Base(os.Args[0]) == guestbin.Name {
+	if filepath.Base(os.Args[0]) == guest.Name {
 		os.Exit(guest.Main())
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
