@@ -220,7 +220,7 @@ func (c *child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 // makeRunDir makes the folder that parent and child share. Its path is open to
 // search, since gVisor's processes are other users; the socket's folder is not.
 func (c *child) makeRunDir() error {
-	dir, err := os.MkdirTemp("", handshake.RunPrefix)
+	dir, err := os.MkdirTemp(runBase(), handshake.RunPrefix)
 	if err != nil {
 		return err
 	}
@@ -233,6 +233,18 @@ func (c *child) makeRunDir() error {
 	}
 	c.lock, err = lockFile(filepath.Join(dir, handshake.LockName))
 	return err
+}
+
+// maxRunBase leaves room for the run folder's name and the sockets in it.
+const maxRunBase = 48
+
+// runBase is the folder for temporary files, unless its path is too long for
+// sockets below it.
+func runBase() string {
+	if dir := os.TempDir(); len(dir) <= maxRunBase {
+		return dir
+	}
+	return "/tmp"
 }
 
 func lockFile(path string) (*os.File, error) {
@@ -249,7 +261,7 @@ func lockFile(path string) (*os.File, error) {
 
 // sweep removes the run folders of parents and children that were both killed.
 func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), handshake.RunPrefix+"*"))
+	dirs, _ := filepath.Glob(filepath.Join(runBase(), handshake.RunPrefix+"*"))
 	for _, dir := range dirs {
 		fi, err := os.Lstat(dir)
 		if err != nil || !fi.IsDir() || time.Since(fi.ModTime()) < startTimeout {

@@ -19,7 +19,7 @@ import (
 func CheckLeaks(t testing.TB) {
 	t.Helper()
 	// Not t.TempDir: gVisor's processes are other users and must get through.
-	dir, err := os.MkdirTemp("", "cubby-test-")
+	dir, err := os.MkdirTemp("", "ct-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ import (
 // Config says where an engine keeps its files.
 type Config struct {
 	// StateDir holds control sockets and bundles. It must exist, be empty, have
-	// a path of under 64 bytes, and be traversable by every user (mode 0711).
+	// a path of at most MaxStateDir bytes, and be traversable by every user (mode 0711).
 	StateDir string
 	// OverlayDir is on the disk that takes what machines write. The files there
 	// are unlinked while in use.
@@ -48,6 +48,10 @@ type Config struct {
 	// DebugLog is a folder for the sentries' own logs; empty means none.
 	DebugLog string
 }
+
+// MaxStateDir leaves room in the 107 bytes of a socket's path (unix(7)) for
+// "/runsc-", an id of 21 letters and ".sock".
+const MaxStateDir = 107 - 7 - 21 - 5
 
 // Engine is the gVisor engine. It holds no resources between machines.
 type Engine struct {
@@ -64,7 +68,7 @@ var _ engine.Engine = (*Engine)(nil)
 
 // New returns an engine. It sets gVisor's process-wide log target and helper.
 func New(cfg Config) (*Engine, error) {
-	if len(cfg.StateDir) >= 64 {
+	if len(cfg.StateDir) > MaxStateDir {
 		return nil, fmt.Errorf("gvisor: state folder %q: socket paths below it would be too long; set TMPDIR to a shorter one", cfg.StateDir)
 	}
 	if cfg.Logger == nil {
