@@ -18,6 +18,7 @@ func TestHostileGuest(t *testing.T) {
 	t.Run("fork_bomb", testForkBomb)
 	t.Run("memory", testMemory)
 	t.Run("disk", testDisk)
+	t.Run("inodes", testInodes)
 	t.Run("output", testOutput)
 	t.Run("time", testTime)
 	t.Run("kernel", testKernelDies)
@@ -125,6 +126,16 @@ func testDisk(t *testing.T) {
 	ex := run(t, sbx, "dd if=/dev/zero of=/home/user/a bs=1M count=20 2>&1 | tail -1; dd if=/dev/zero of=/tmp/b bs=1M count=20 2>&1 | grep -o 'No space left'; rm /tmp/b /home/user/a; echo ok > c; cat c", cubby.WithLanguage("bash"))
 	if !strings.Contains(ex.Stdout, "No space left") || !strings.HasSuffix(ex.Stdout, "ok\n") {
 		t.Errorf("%+v", ex)
+	}
+}
+
+// testInodes fills the memory of the sandbox's kernel, which no quota on content
+// bounds: the sandbox ends, and says why.
+func testInodes(t *testing.T) {
+	sbx := create(t)
+	_, err := sbx.RunCode(t.Context(), "import os\nfor i in range(1000000): os.symlink('x' * 4000, '/home/user/%d' % i)", cubby.WithTimeout(2*time.Minute))
+	if cubby.CodeOf(err) != cubby.CodeSandboxGone || !strings.Contains(err.Error(), "too many files") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -66,6 +66,7 @@ type Host struct {
 	order  []string          // of ended, oldest first
 	closed bool
 	busy   sync.WaitGroup // creates under way
+	live   sync.WaitGroup // sandboxes of which something is left
 }
 
 // New returns a host.
@@ -128,10 +129,15 @@ func (h *Host) Create(ctx context.Context, req protocol.NewSandbox) (*Sandbox, e
 		return nil, errors.Join(errors.New("host is closing"), s.machine.Close())
 	}
 	h.boxes[id] = s
-	s.watchers.Add(2)
+	h.live.Add(1)
 	h.mu.Unlock()
-	go s.watchLife()
-	go s.watchMemory()
+	s.watchers.Go(s.watchLife)
+	s.watchers.Go(s.watchMemory)
+	go func() {
+		<-s.done
+		s.watchers.Wait()
+		h.live.Done()
+	}()
 	h.log.Info("sandbox created", "sandbox_id", id, "dur", time.Since(s.StartedAt))
 	return s, nil
 }
@@ -180,12 +186,10 @@ func (h *Host) Close() error {
 	errs := make([]error, len(boxes))
 	var wg sync.WaitGroup
 	for i, s := range boxes {
-		wg.Go(func() {
-			errs[i] = s.end("the server was stopped")
-			s.watchers.Wait()
-		})
+		wg.Go(func() { errs[i] = s.end("the server was stopped") })
 	}
 	wg.Wait()
+	h.live.Wait() // also those that had begun to end by themselves
 	return errors.Join(errs...)
 }
 

@@ -21,8 +21,8 @@ const (
 
 // maxOverhead is what the sandbox's kernel may hold on the host, in bytes. A
 // flood of files, sockets or processes grows it; a data analysis takes some 60
-// MiB. Beyond it the sandbox ends, for nothing smaller would help.
-const maxOverhead = 224 << 20
+// MiB; 170,000 files could be made before it ended. Beyond it the sandbox ends, for nothing smaller would help.
+const maxOverhead = 320 << 20
 
 // far is how much beyond its limit a sandbox ends at once.
 func far(limit int64) int64 { return limit + limit/2 + 128<<20 }
@@ -30,7 +30,6 @@ func far(limit int64) int64 { return limit + limit/2 + 128<<20 }
 // watchMemory enforces the memory limit where the offender can be chosen: a
 // cgroup would kill a process of its own choice, perhaps the sandbox's kernel.
 func (s *Sandbox) watchMemory() {
-	defer s.watchers.Done()
 	limit := int64(s.Limits.MemoryMB) << 20
 	var last int64
 	var over time.Time // since when the limit is passed

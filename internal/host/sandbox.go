@@ -177,7 +177,6 @@ func (s *Sandbox) end(reason string) error {
 
 // watchLife ends the sandbox at its deadline or with its machine.
 func (s *Sandbox) watchLife() {
-	defer s.watchers.Done()
 	timer := time.NewTimer(time.Until(s.EndAt()))
 	defer timer.Stop()
 	select {

@@ -21,7 +21,7 @@ const (
 	// sentryMemory is what a machine may hold on the host above its own limit:
 	// the sentry's and gofer's heaps and the stubs' stacks. The machine's own
 	// limit is watched by package host; the cgroup is the wall behind it.
-	sentryMemory = 256 << 20
+	sentryMemory = 384 << 20
 	// sentryTasks is the host's pids limit above four tasks for each process
 	// inside: the sentry's threads, and stubs that are being replaced. Reaching
 	// it ends the machine, for Go cannot go on without a thread.
