@@ -69,7 +69,7 @@ func TestBash(t *testing.T) {
 		"background":         {{code: "sleep 100 & echo $((!$! ))", stdout: "0\n"}, {code: "kill %1; wait %1 2>/dev/null; echo $?", stdout: "143\n"}},
 		"job control quiet":  {{code: "sleep 0.01 & sleep 0.05"}, {code: "sleep 0.01"}},
 		"our descriptors":    {{code: "exec 251>&-; ls /proc/self/fd | wc -l; (ls /proc/self/fd | wc -l) &\nwait", stdout: "4\n4\n"}},
-		"our functions":      {{code: "env | grep -c cubby; echo $0 $#", stdout: "0\nbash 0\n"}},
+		"our functions":      {{code: "env | grep -c __cubby; echo $0 $#", stdout: "0\nbash 0\n"}},
 		"heredoc":            {{code: "cat <<E\na $((1+1))\nE\n", stdout: "a 2\n"}},
 		"unicode":            {{code: "echo 'é世🎉'; x=é; echo ${#x}", stdout: "é世🎉\n1\n"}},
 		"odd variables":      {{code: "IFS=,; TMOUT=1; CDPATH=/usr"}, {code: "a='1,2'; printf '%s;' $a; exit 2", stdout: "1;2;", exit: 2}, {code: "a='1,2'; printf '%s;' $a", stdout: "1;2;"}},
