@@ -45,7 +45,14 @@ func (s *Sandbox) watchMemory() {
 		}
 		u, err := s.machine.Usage(context.Background())
 		if err != nil {
-			return // the machine has ended; watchLife says why
+			// It is ending, and watchLife will say why; or there is no more
+			// telling what it uses, and it must not go on.
+			select {
+			case <-s.done:
+			case <-time.After(time.Second):
+				s.end("its memory cannot be measured: " + err.Error())
+			}
+			return
 		}
 		switch {
 		case u.Overhead > maxOverhead:

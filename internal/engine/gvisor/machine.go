@@ -72,20 +72,29 @@ func (m *machine) start(checkpoint string) error {
 		if err := m.c.Restore(m.conf, checkpoint, false, false, args); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-	} else {
-		conn, err := client.ConnectTo(m.c.Sandbox.GetControlSocketPath())
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if err := conn.Call(boot.ContMgrSetNetworkArgs, loopbackOnly(), nil); err != nil {
-			return fmt.Errorf("set up loopback: %w", err)
-		}
-		if err := conn.Call(boot.ContMgrRootContainerStart, &m.c.ID, nil); err != nil {
-			return fmt.Errorf("start: %w", err)
-		}
-		m.c.Status = container.Running
+		return m.openUsage() // of the memory file that was restored
 	}
+
+	// Before the start: a first process may end at once.
+	if err := m.openUsage(); err != nil {
+		return err
+	}
+	conn, err := client.ConnectTo(m.c.Sandbox.GetControlSocketPath())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, loopbackOnly(), nil); err != nil {
+		return fmt.Errorf("set up loopback: %w", err)
+	}
+	if err := conn.Call(boot.ContMgrRootContainerStart, &m.c.ID, nil); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	m.c.Status = container.Running
+	return nil
+}
+
+func (m *machine) openUsage() error {
 	usage, err := m.c.Sandbox.UsageFD()
 	if err != nil {
 		return fmt.Errorf("memory file: %w", err)
