@@ -532,6 +532,7 @@ def start(args):
         sys.path.insert(0, "")
     os.environ.setdefault("MPLBACKEND", "agg")
     builtins.input = output.no_input
+    builtins.print = output.print_whole
     builtins.display = display
     sys.breakpointhook = output.no_debugger
     os.system = flushed(os.system)

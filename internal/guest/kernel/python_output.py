@@ -129,6 +129,7 @@ class Flusher:
 flusher = Flusher()
 streams = []
 read_input = builtins.input
+print_pieces = builtins.print
 
 
 def flush():
@@ -216,6 +217,22 @@ def no_input(prompt=""):
     if isinstance(sys.stdin, Stdin):
         raise NoInput(NO_INPUT)
     return read_input(prompt)
+
+
+def print_whole(*args, sep=" ", end="\n", file=None, flush=False):
+    # The builtin writes a line in pieces, and each would seem to be text that
+    # waits for its end: the thread for that costs a third of a short cell.
+    out = sys.stdout if file is None else file
+    if type(out) is not Stream or type(sep) is not str or type(end) is not str:
+        return print_pieces(*args, sep=sep, end=end, file=file, flush=flush)
+    out.write(sep.join([a if type(a) is str else str(a) for a in args]) + end)
+    if flush:
+        out.flush()
+
+
+print_whole.__name__ = print_whole.__qualname__ = "print"
+print_whole.__module__ = "builtins"
+print_whole.__doc__ = print_pieces.__doc__
 
 
 def begin():
