@@ -347,10 +347,13 @@ func (c *cell) syntaxError(err error) {
 // runCell runs q and returns when the kernel is done or dead, and what must not
 // outlive the cell is gone.
 func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *cell, q kernel.Request, timeout time.Duration) {
-	gr := g.groups.begin(k.pid(), c.Language == bash)
+	gr := g.groups.begin(k, c.Language == bash)
 	run.group = gr
 	c.mu.Lock()
 	c.cell = run
+	if gr.dir != "" {
+		c.groups = slices.DeleteFunc(c.groups, func(old *processGroup) bool { return old.dir == gr.dir })
+	}
 	c.groups = append(c.groups, gr)
 	if len(c.groups) > 32 {
 		c.groups = slices.DeleteFunc(c.groups, func(old *processGroup) bool { return old != gr && len(old.pids()) == 0 })

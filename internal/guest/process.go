@@ -57,6 +57,8 @@ type kernelProcess struct {
 	wmu    sync.Mutex // guards closed and writes to sock
 	closed bool
 
+	group controlGroup // guarded by groups.mu
+
 	streams [2]textStream
 	wire    []byte // of an event that is not whole yet
 }

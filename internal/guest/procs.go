@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +28,7 @@ type groups struct {
 	mu   sync.Mutex
 	next int
 	live map[*processGroup]bool // of cells that run
-	old  []string               // of cells that ended, until they are empty
+	made []string               // control groups, until they are empty
 }
 
 type processGroup struct {
@@ -58,35 +59,77 @@ func newGroups(controller string, pids int) *groups {
 	return gs
 }
 
-// begin makes the group of a cell and moves the kernel's processes into it.
-func (gs *groups) begin(kernel int, withShell bool) *processGroup {
-	g := &processGroup{gs: gs, kernel: kernel}
+// controlGroup is where a kernel and what its cells start are.
+type controlGroup struct {
+	dir     string // empty if there is none
+	members []int  // the kernel's own processes
+}
+
+// quiet reports whether nothing but the kernel is in the group.
+func (c controlGroup) quiet() bool {
+	pids, err := groupPIDs(c.dir)
+	return err == nil && !slices.ContainsFunc(pids, func(pid int) bool { return !slices.Contains(c.members, pid) })
+}
+
+// begin gives a cell its group. It is the one of the cell before if that has
+// left nothing running: making one is a fifth of what a short cell costs.
+func (gs *groups) begin(k *kernelProcess, withShell bool) *processGroup {
+	g := &processGroup{gs: gs, kernel: k.pid()}
 	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	gs.live[g] = true
-	gs.next++
-	n := gs.next
-	gs.sweep()
-	gs.mu.Unlock()
 	if gs.dir != "" {
-		dir := filepath.Join(gs.dir, "cell"+strconv.Itoa(n))
-		if err := os.Mkdir(dir, 0o755); err == nil && join(dir, kernel) == nil {
-			g.dir = dir
-			if withShell {
-				for _, p := range processes() {
-					if p.ppid == kernel {
-						_ = join(dir, p.pid)
-					}
-				}
-			}
-			return g
+		if k.group.dir == "" || !k.group.quiet() {
+			k.group = gs.make(g.kernel, withShell)
 		}
-		_ = os.Remove(dir)
+		g.dir = k.group.dir
 	}
-	g.before = map[int]uint64{}
-	for _, p := range processes() {
-		g.before[p.pid] = p.started
+	if g.dir == "" {
+		g.before = map[int]uint64{}
+		for _, p := range processes() {
+			g.before[p.pid] = p.started
+		}
 	}
 	return g
+}
+
+// make makes a control group and moves the kernel's processes into it. The
+// caller holds the lock.
+func (gs *groups) make(kernel int, withShell bool) controlGroup {
+	// Groups that have become empty go now.
+	gs.made = slices.DeleteFunc(gs.made, func(dir string) bool { return os.Remove(dir) == nil })
+	gs.next++
+	c := controlGroup{dir: filepath.Join(gs.dir, "cell"+strconv.Itoa(gs.next)), members: []int{kernel}}
+	if os.Mkdir(c.dir, 0o755) != nil {
+		return controlGroup{}
+	}
+	gs.made = append(gs.made, c.dir)
+	if join(c.dir, kernel) != nil {
+		return controlGroup{}
+	}
+	if withShell {
+		for _, p := range processes() {
+			if p.ppid == kernel && join(c.dir, p.pid) == nil {
+				c.members = append(c.members, p.pid)
+			}
+		}
+	}
+	return c
+}
+
+// groupPIDs lists the processes of a control group.
+func groupPIDs(dir string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for f := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 func join(dir string, pid int) error {
@@ -98,35 +141,12 @@ func (g *processGroup) end() {
 	g.gs.mu.Lock()
 	defer g.gs.mu.Unlock()
 	delete(g.gs.live, g)
-	if g.dir != "" {
-		g.gs.old = append(g.gs.old, g.dir)
-	}
-}
-
-// sweep removes groups that are empty. The caller holds the lock.
-func (gs *groups) sweep() {
-	kept := gs.old[:0]
-	for _, dir := range gs.old {
-		if os.Remove(dir) != nil {
-			kept = append(kept, dir)
-		}
-	}
-	gs.old = kept
 }
 
 // pids returns the processes of the cell, its kernel among them.
 func (g *processGroup) pids() []int {
 	if g.dir != "" {
-		b, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
-		if err != nil {
-			return nil
-		}
-		var pids []int
-		for f := range strings.FieldsSeq(string(b)) {
-			if pid, err := strconv.Atoi(f); err == nil {
-				pids = append(pids, pid)
-			}
-		}
+		pids, _ := groupPIDs(g.dir) // one that was removed is empty
 		return pids
 	}
 	g.gs.mu.Lock()
