@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +43,8 @@ type cell struct {
 	// Set by who must not wait for mu, which is held while a slow client takes
 	// its time.
 	stopped atomic.Int32 // one of the reasons below
-	oom     atomic.Bool
+	oom     atomic.Bool  // it lost a process because memory was over
+	pressed atomic.Bool  // it ran when memory was over
 
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -512,56 +512,4 @@ func signalName(s syscall.Signal) string {
 		return name
 	}
 	return fmt.Sprintf("signal %d", int(s))
-}
-
-// handleOOM is told by the host that the sandbox is at its memory limit: the
-// largest process goes, or all of the cells that run.
-func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		WholeRun bool `json:"whole_run"`
-	}
-	_ = json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&req)
-	g.contexts.mu.Lock()
-	all := append([]*codeContext(nil), g.contexts.all...)
-	g.contexts.mu.Unlock()
-	type running struct {
-		run  *cell
-		pids []int
-	}
-	var runs []running
-	for _, c := range all {
-		c.mu.Lock()
-		run := c.cell
-		c.mu.Unlock()
-		if run != nil {
-			runs = append(runs, running{run, run.group.pids()})
-		}
-	}
-	if req.WholeRun {
-		for _, x := range runs {
-			x.run.oom.Store(true)
-			x.run.group.kill()
-		}
-		writeJSON(w, http.StatusOK, map[string]any{"cells": len(runs)})
-		return
-	}
-	var largest process
-	for _, p := range processes() {
-		// Outside a sandbox the rest of the machine is none of our business.
-		ours := g.cfg.Init || slices.ContainsFunc(runs, func(x running) bool { return slices.Contains(x.pids, p.pid) })
-		if ours && p.pid != os.Getpid() && p.pid != 1 && !p.zombie && p.rss > largest.rss {
-			largest = p
-		}
-	}
-	if largest.pid == 0 {
-		writeJSON(w, http.StatusOK, map[string]any{})
-		return
-	}
-	for _, x := range runs {
-		if slices.Contains(x.pids, largest.pid) {
-			x.run.oom.Store(true)
-		}
-	}
-	_ = syscall.Kill(largest.pid, syscall.SIGKILL)
-	writeJSON(w, http.StatusOK, map[string]any{"pid": largest.pid, "name": strings.ToValidUTF8(largest.name, "?"), "rss": largest.rss})
 }

@@ -377,11 +377,24 @@ func TestTypeScriptSyntaxError(t *testing.T) {
 	}
 }
 
+// TestOutOfMemory is told what the host tells: the largest process goes at the
+// first word, the whole run at the second.
 func TestOutOfMemory(t *testing.T) {
-	for _, whole := range []bool{false, true} {
-		t.Run(fmt.Sprintf("whole run %v", whole), func(t *testing.T) {
+	const alone = "import time\nb = bytearray(80_000_000)\nprint('full', flush=True)\ntime.sleep(30)"
+	const withChild = `import subprocess, sys, time
+code = "b = bytearray(80_000_000); print('full', flush=True); import time; time.sleep(30)"
+p = subprocess.Popen([sys.executable, "-c", code])
+time.sleep(30)`
+	for _, test := range []struct {
+		name, code string
+		tell       []bool // whole_run of each call
+	}{
+		{"largest process", alone, []bool{false}},
+		{"whole run", withChild, []bool{false, true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			b := newBox(t)
-			resp := b.request(context.Background(), call{code: "import time\nb = bytearray(80_000_000)\nprint('full', flush=True)\ntime.sleep(30)"})
+			resp := b.request(context.Background(), call{code: test.code})
 			defer resp.Body.Close()
 			dec := json.NewDecoder(resp.Body)
 			for {
@@ -390,11 +403,9 @@ func TestOutOfMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				if e.Text == "full\n" {
-					r, err := http.Post(b.envd.URL+"/cubby/oom", "application/json", strings.NewReader(fmt.Sprintf(`{"whole_run":%v}`, whole)))
-					if err != nil || r.StatusCode != 200 {
-						t.Fatal(err, r.Status)
+					for _, whole := range test.tell {
+						b.tellOOM(whole)
 					}
-					r.Body.Close()
 				}
 				if e.Type == protocol.EventEnd {
 					if end := e.EndOfExecution; !end.OOMKilled || end.ExitCode != 137 || end.Limit != "memory" || !end.StateLost {
@@ -408,6 +419,44 @@ func TestOutOfMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOutOfMemoryOfOthers: a cell that began after memory was over is spared, and
+// so is an idle kernel.
+func TestOutOfMemoryOfOthers(t *testing.T) {
+	b := newBox(t)
+	b.run(call{code: "x = 1"})
+	b.tellOOM(false)
+	b.tellOOM(true)
+	resp := b.request(context.Background(), call{code: "import time; print('begun', flush=True); time.sleep(0.5); print(x)"})
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	var out string
+	for {
+		var e protocol.Event
+		if err := dec.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		out += e.Text
+		if e.Text == "begun\n" {
+			b.tellOOM(true)
+		}
+		if e.Type == protocol.EventEnd {
+			break
+		}
+	}
+	if out != "begun\n1\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+func (b *box) tellOOM(wholeRun bool) {
+	b.Helper()
+	r, err := http.Post(b.envd.URL+"/cubby/oom", "application/json", strings.NewReader(fmt.Sprintf(`{"whole_run":%v}`, wholeRun)))
+	if err != nil || r.StatusCode != http.StatusOK {
+		b.Fatal(err, r)
+	}
+	r.Body.Close()
 }
 
 func TestTokenOfTheCodeInterpreter(t *testing.T) {
