@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,10 +22,7 @@ import (
 type opener func(ctx context.Context, python, node string) (c *cubby.Client, close func() error, err error)
 
 func openEmbedded(ctx context.Context, python, node string) (*cubby.Client, func() error, error) {
-	c, err := embedded.Open(ctx, embedded.Config{
-		Python: cmp.Or(python, os.Getenv("CUBBY_PYTHON")),
-		Node:   cmp.Or(node, os.Getenv("CUBBY_NODE")),
-	})
+	c, err := embedded.Open(ctx, embedded.Config{Python: python, Node: node})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -39,6 +40,7 @@ func unpack(dir, name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("unpack guest: %w", err)
 	}
+	sweep(dir)
 	zr, err := zstd.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return "", fmt.Errorf("unpack guest: %w", err)
@@ -63,6 +65,20 @@ func unpack(dir, name string) (string, error) {
 		return "", fmt.Errorf("unpack guest: %w", err)
 	}
 	return path, nil
+}
+
+// unused is the age at which another build's guest is removed. If that build is
+// used again it unpacks its guest again; running sandboxes keep the file.
+const unused = 24 * time.Hour
+
+// sweep removes the guests of other builds, or each build would leave its own.
+func sweep(dir string) {
+	old, _ := filepath.Glob(filepath.Join(dir, "guest-*"))
+	for _, path := range old {
+		if fi, err := os.Lstat(path); err == nil && time.Since(fi.ModTime()) > unused {
+			os.Remove(path)
+		}
+	}
 }
 
 // intact reports whether the guest was unpacked, by us, and is nobody else's to
