@@ -125,6 +125,56 @@ func TestSeveralSandboxesAtOnce(t *testing.T) {
 	}
 }
 
+func TestContexts(t *testing.T) {
+	sbx := create(t)
+	plain, err := sbx.CreateContext(t.Context(), "python", cubby.WithCwd("/tmp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, sbx, "x = 'default'")
+	if ex := run(t, sbx, "import os; print(os.getcwd(), 'x' in globals())", cubby.InContext(plain)); ex.Stdout != "/tmp False\n" {
+		t.Errorf("a context of its own: %+v", ex)
+	}
+	run(t, sbx, "y = 1", cubby.InContext(plain))
+	if err := sbx.RestartContext(t.Context(), plain); err != nil {
+		t.Fatal(err)
+	}
+	if ex := run(t, sbx, "'y' in globals()", cubby.InContext(plain)); ex.Text() != "False" {
+		t.Errorf("after a restart: %+v", ex)
+	}
+	if err := exec.Command("/usr/bin/python3", "-c", "import IPython").Run(); err != nil {
+		t.Skip("the Python package IPython is not installed")
+	}
+	ipython, err := sbx.CreateContext(t.Context(), "python", cubby.WithIPython())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ex := run(t, sbx, "get_ipython().__class__.__mro__[1].__name__", cubby.InContext(ipython)); !strings.Contains(ex.Text(), "InteractiveShell") {
+		t.Errorf("IPython's shell: %+v", ex)
+	}
+	if ex := run(t, sbx, "1/0", cubby.InContext(ipython)); ex.Error == nil || ex.Error.Name != "ZeroDivisionError" {
+		t.Errorf("its errors: %+v", ex)
+	}
+}
+
+// TestTypeScript goes through esbuild in the guest and Node.
+func TestTypeScript(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("node is not installed")
+	}
+	sbx := create(t)
+	ts := cubby.WithLanguage("typescript")
+	if ex := run(t, sbx, "interface P { x: number }\nconst p: P = { x: 41 };\np.x + await Promise.resolve(1)", ts); ex.Text() != "42" {
+		t.Errorf("%+v", ex)
+	}
+	if ex := run(t, sbx, "console.log(p.x)", ts); ex.Stdout != "41\n" {
+		t.Errorf("its state lasts: %+v", ex)
+	}
+	if ex := run(t, sbx, "const = 3", ts); ex.Error == nil || ex.Error.Name != "SyntaxError" {
+		t.Errorf("%+v", ex)
+	}
+}
+
 func TestCancelStopsTheCode(t *testing.T) {
 	sbx := create(t)
 	run(t, sbx, "n = 0")
