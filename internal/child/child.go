@@ -97,7 +97,7 @@ func Serve(ctx context.Context, opts Options) error {
 		hello(handshake.Hello{Error: err.Error()})
 		return errors.Join(err, p.close())
 	}
-	srv := &http.Server{Handler: server.New(p.host, opts.Logger), ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug)}
+	srv := &http.Server{Handler: server.New(server.Config{Host: p.host, Logger: opts.Logger}), ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug)}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	hello(handshake.Hello{})

@@ -80,8 +80,21 @@ func New(cfg Config) *Host {
 	return &Host{cfg: cfg, log: cfg.Logger, boxes: map[string]*Sandbox{}, ended: map[string]string{}}
 }
 
+// CreateRequest is what a client asks for and what the server knows about it.
+type CreateRequest struct {
+	protocol.NewSandbox
+	// TeamID owns the sandbox; empty in a private Cubby.
+	TeamID string
+	// Secure gives the sandbox an access token; without it whoever can route a
+	// request to the sandbox may use it.
+	Secure bool
+	// DefaultTimeout is the lifetime if the client asks for none; zero means
+	// the host's.
+	DefaultTimeout time.Duration
+}
+
 // Create boots a sandbox and returns once its guest has answered.
-func (h *Host) Create(ctx context.Context, req protocol.NewSandbox) (*Sandbox, error) {
+func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
 	limits, asked, err := mergeLimits(req.Limits)
 	if err != nil {
 		return nil, err

@@ -24,8 +24,10 @@ const (
 // MiB; 170,000 files could be made before it ended. Beyond it the sandbox ends, for nothing smaller would help.
 const maxOverhead = 320 << 20
 
-// far is how much beyond its limit a sandbox ends at once.
-func far(limit int64) int64 { return limit + limit/2 + 128<<20 }
+// far is where a sandbox beyond its limit ends at once, in bytes. At full speed a
+// program gets there from the default limit in half a second. The engine's own
+// wall, if it has one, stands behind it.
+func far(limit int64) int64 { return 2*limit + 256<<20 }
 
 // watchMemory enforces the memory limit where the offender can be chosen: a
 // cgroup would kill a process of its own choice, perhaps the sandbox's kernel.

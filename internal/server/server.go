@@ -3,8 +3,7 @@
 package server
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -12,32 +11,46 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// maxControlBody bounds a control-plane request, in bytes.
-const maxControlBody = 1 << 20
+// Config configures a Server. Only Host is required.
+type Config struct {
+	Host *host.Host
+	// Keys says whose an API key is. Nil is a private Cubby, whose socket is its
+	// protection: no key is asked for and every caller is of the team "".
+	Keys Keys
+	// Domain is echoed to clients and used for routing by host name. Empty echoes
+	// nothing and takes any domain.
+	Domain string
+	Logger *slog.Logger // nil discards
+	// Access gets a line for each request, without bodies and secrets; nil
+	// discards.
+	Access *slog.Logger
+}
 
-// clientID is the constant that E2B's SDKs expect and nobody reads.
-const clientID = "6532622b"
+// Keys says whose an API key is. Its methods are called concurrently.
+type Keys interface {
+	// TeamOfKey returns the team of a key. The error wraps host.ErrNotFound if
+	// there is no such key; any other means that it cannot be told.
+	TeamOfKey(ctx context.Context, secret string) (teamID string, err error)
+}
 
 // Server routes requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
+	cfg     Config
 	host    *host.Host
 	log     *slog.Logger
-	control *http.ServeMux
+	control http.Handler
 }
 
-// New returns a server for the sandboxes of h; a nil logger discards.
-func New(h *host.Host, log *slog.Logger) *Server {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// New returns a server.
+func New(cfg Config) *Server {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{host: h, log: log, control: http.NewServeMux()}
-	s.control.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	s.control.HandleFunc("POST /v2/sandboxes", s.create)
-	s.control.HandleFunc("GET /sandboxes/{id}", s.get)
-	s.control.HandleFunc("DELETE /sandboxes/{id}", s.kill)
-	s.control.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotImplemented, r.Method+" "+r.URL.Path+" is not implemented", "")
-	})
+	if cfg.Access == nil {
+		cfg.Access = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, host: cfg.Host, log: cfg.Logger}
+	s.control = s.controlPlane()
 	return s
 }
 
@@ -49,89 +62,4 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.control.ServeHTTP(w, r)
-}
-
-func (s *Server) create(w http.ResponseWriter, r *http.Request) {
-	var req protocol.NewSandbox
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControlBody)).Decode(&req); err != nil {
-		writeError(w, http.StatusBadRequest, "Error parsing body: "+err.Error(), "")
-		return
-	}
-	if !knownTemplate(req.TemplateID) {
-		writeError(w, http.StatusNotFound, "template '"+req.TemplateID+"' not found", "this server has the template \"base\", made of this machine's own tools")
-		return
-	}
-	box, err := s.host.Create(r.Context(), req)
-	switch {
-	case errors.Is(err, host.ErrInvalid):
-		writeError(w, http.StatusBadRequest, err.Error(), "")
-	case errors.Is(err, host.ErrNotEnforceable):
-		writeError(w, http.StatusBadRequest, err.Error(), "without a writable cgroup only whole processors can be given: ask for a whole number, or run as root")
-	case err != nil:
-		s.log.Error("sandbox not created", "err", err)
-		writeError(w, http.StatusInternalServerError, "sandbox could not be created: "+err.Error(), "run `cubby doctor` to see what this machine lacks")
-	default:
-		writeJSON(w, http.StatusCreated, protocol.Sandbox{
-			TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, EnvdVersion: protocol.EnvdVersion,
-			EnvdAccessToken: box.Token, LimitsNotEnforced: box.LimitsNotEnforced(),
-		})
-	}
-}
-
-// knownTemplate lists the names that mean the host's own toolchain until there
-// are others.
-func knownTemplate(id string) bool {
-	switch id {
-	case "", "base", "code-interpreter-v1":
-		return true
-	}
-	return false
-}
-
-func (s *Server) get(w http.ResponseWriter, r *http.Request) {
-	box, err := s.host.Get(r.PathValue("id"))
-	if err != nil {
-		writeGone(w, r.PathValue("id"), err)
-		return
-	}
-	writeJSON(w, http.StatusOK, protocol.SandboxDetail{
-		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, StartedAt: box.StartedAt, EndAt: box.EndAt(),
-		EnvdVersion: protocol.EnvdVersion, EnvdAccessToken: box.Token, State: "running", Metadata: box.Metadata,
-		CPUCount: max(1, int(box.Limits.CPUs)), MemoryMB: box.Limits.MemoryMB, DiskSizeMB: box.Limits.DiskMB,
-		LimitsNotEnforced: box.LimitsNotEnforced(),
-	})
-}
-
-func (s *Server) kill(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	err := s.host.Kill(id)
-	switch {
-	case errors.Is(err, host.ErrNotFound):
-		writeGone(w, id, err)
-	case err != nil:
-		writeError(w, http.StatusInternalServerError, "sandbox was ended, but not all of it could be removed: "+err.Error(), "")
-	default:
-		w.WriteHeader(http.StatusNoContent)
-	}
-}
-
-// writeGone answers as E2B does, with the reason where it is known.
-func writeGone(w http.ResponseWriter, id string, err error) {
-	var ended *host.EndedError
-	hint := ""
-	if errors.As(err, &ended) {
-		hint = ended.Error()
-	}
-	writeError(w, http.StatusNotFound, "Sandbox \""+id+"\" doesn't exist or you don't have access to it", hint)
-}
-
-func writeError(w http.ResponseWriter, code int, message, hint string) {
-	writeJSON(w, code, protocol.Error{Code: code, Message: message, Hint: hint})
-}
-
-func writeJSON(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// The client may have gone; there is nobody left to tell.
-	_ = json.NewEncoder(w).Encode(v)
 }

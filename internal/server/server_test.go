@@ -14,7 +14,7 @@ import (
 // TestErrors asks for what cannot be had. No sandbox is needed for that; what
 // needs one is tested through package embedded.
 func TestErrors(t *testing.T) {
-	s := New(host.New(host.Config{}), nil)
+	s := New(Config{Host: host.New(host.Config{})})
 	routed := func(id, port string) http.Header {
 		return http.Header{protocol.HeaderSandboxID: {id}, protocol.HeaderSandboxPort: {port}}
 	}
@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	w := httptest.NewRecorder()
-	New(host.New(host.Config{}), nil).ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+	New(Config{Host: host.New(host.Config{})}).ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
 	if w.Code != http.StatusNoContent {
 		t.Errorf("%d", w.Code)
 	}
