@@ -5,4 +5,4 @@
 // v1.21.1 on the path.
 package envd
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative filesystem.proto
+//go:generate protoc --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative filesystem.proto process.proto
