@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// sentryMemory is what a machine may hold on the host above its own limit:
-	// the sentry's and gofer's heaps and the stubs' stacks. The machine's own
-	// limit is watched by package host; the cgroup is the wall behind it.
-	sentryMemory = 384 << 20
+	// sentryMemory is what a machine may hold on the host beside its memory: the
+	// sentry's and gofer's heaps and the stubs' stacks. The machine's own limit
+	// is watched by package host, which needs time to choose a victim and ends
+	// the machine at twice the limit and 256 MiB; the cgroup is the wall behind
+	// that, for its own victim might be the sentry.
+	sentryMemory = 640 << 20
 	// sentryTasks is the host's pids limit above four tasks for each process
 	// inside: the sentry's threads, and stubs that are being replaced. Reaching
 	// it ends the machine, for Go cannot go on without a thread.
@@ -45,7 +47,7 @@ func (m *machine) limit(spec engine.Spec) error {
 	if m.engine.cfg.Cgroups != nil {
 		limits := cgroup.Limits{CPUs: spec.Limits.CPUs}
 		if spec.Limits.Memory > 0 {
-			limits.Memory = spec.Limits.Memory + sentryMemory
+			limits.Memory = 2*spec.Limits.Memory + sentryMemory
 		}
 		if spec.Limits.PIDs > 0 {
 			limits.PIDs = 4*spec.Limits.PIDs + sentryTasks
