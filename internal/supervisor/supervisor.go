@@ -1,0 +1,283 @@
+//go:build linux
+
+// Package supervisor starts the process in which the sandboxes live, and sees to
+// its end: for a program that embeds Cubby, and for `cubby serve`. The process has
+// mounts (and without root a user namespace) of its own, which a running program
+// cannot give itself.
+package supervisor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/namespace"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// startTimeout bounds the child's start, in which it only mounts and listens.
+const startTimeout = 30 * time.Second
+
+// Error is a child that could not be started, with what to do about it.
+type Error struct {
+	Err      error
+	Hint     string
+	Mismatch bool // the binary is of another version
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Config says what to start.
+type Config struct {
+	Binary string // absolute path of the cubby to run
+	RunDir *RunDir
+	// Listener is served by the child; the caller may close its own copy once
+	// Start has returned.
+	Listener *os.File
+	// Args follow those that every child gets.
+	Args   []string
+	Python string // interpreters of the template; empty means to search
+	Node   string
+	Debug  bool // the child logs everything
+	// Output takes what the child writes to its standard error; nil discards
+	// it, but for the last of it, which an error tells.
+	Output io.Writer
+	// StopTimeout bounds how long Close waits before it kills.
+	StopTimeout time.Duration
+}
+
+// Child is a running child. It is safe for concurrent use.
+type Child struct {
+	Hello handshake.Hello
+
+	cmd     *exec.Cmd
+	runDir  *RunDir
+	life    *os.File // closing it ends the child
+	exited  chan struct{}
+	waitErr error
+	tail    *tail
+	timeout time.Duration
+
+	once     sync.Once
+	closeErr error
+}
+
+// Start returns once the child serves. It takes over cfg.RunDir, also when it
+// fails. Its errors are *Error, or ctx's.
+func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
+	c := &Child{exited: make(chan struct{}), runDir: cfg.RunDir, tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
+	defer func() {
+		if err != nil {
+			c.cleanUp()
+		}
+	}()
+	readyR, readyW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer readyR.Close()
+	defer readyW.Close()
+	lifeR, lifeW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer lifeR.Close()
+	c.life = lifeW
+
+	args := []string{"serve", "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Version, "--" + handshake.FlagRunDir, cfg.RunDir.Path}
+	for _, f := range []struct{ flag, value string }{{handshake.FlagPython, cfg.Python}, {handshake.FlagNode, cfg.Node}} {
+		if f.value != "" {
+			args = append(args, "--"+f.flag, f.value)
+		}
+	}
+	if cfg.Debug {
+		args = append(args, "--"+handshake.FlagVerbose)
+	}
+	c.cmd = exec.Command(cfg.Binary, append(args, cfg.Args...)...)
+	c.cmd.ExtraFiles = []*os.File{cfg.Listener, readyW, lifeR, cfg.RunDir.lock} // FDListener and on
+	c.cmd.Stderr = c.tail
+	c.cmd.SysProcAttr = namespace.Attr()
+	c.cmd.SysProcAttr.Setpgid = true // a terminal's Ctrl-C is for this program
+	if err := c.cmd.Start(); err != nil {
+		return nil, &Error{Err: fmt.Errorf("start sandbox process: %w", err), Hint: namespace.Hint(err)}
+	}
+	readyW.Close()
+	go func() {
+		c.waitErr = c.cmd.Wait()
+		close(c.exited)
+	}()
+	c.Hello, err = c.await(ctx, readyR)
+	if err == nil {
+		err = c.check(c.Hello)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Child) check(h handshake.Hello) error {
+	switch {
+	case h.Mismatch || h.Version != version.Version:
+		return &Error{Mismatch: true, Err: fmt.Errorf("%s is version %q, this program needs %s", c.cmd.Path, h.Version, version.Version),
+			Hint: "rebuild both from the same source, or name the right binary with CUBBY_BINARY"}
+	case h.Error != "":
+		e := &Error{Err: errors.New(h.Error), Hint: h.Hint}
+		if e.Hint == "" {
+			e.Hint = "run `cubby doctor` to see what this machine lacks"
+		}
+		return e
+	}
+	return nil
+}
+
+// await reads the child's hello.
+func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, error) {
+	var h handshake.Hello
+	deadline := time.Now().Add(startTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	ready.SetReadDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	line, err := bufio.NewReaderSize(ready, 64<<10).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	switch {
+	case err == nil:
+		return h, nil
+	case ctx.Err() != nil:
+		return h, ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return h, &Error{Err: fmt.Errorf("%s did not start within %v", c.cmd.Path, startTimeout), Hint: "run `cubby doctor`"}
+	}
+	// It ended without a word: an older cubby, or none at all.
+	select {
+	case <-c.exited:
+	case <-time.After(c.timeout):
+	}
+	return h, &Error{Mismatch: true, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
+		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
+}
+
+// Exited is closed when the child has ended, whoever ended it.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Err is how the child ended, with the last that it said; only for after Exited
+// is closed.
+func (c *Child) Err() error {
+	if c.waitErr == nil {
+		return errors.New("the sandbox process ended")
+	}
+	return fmt.Errorf("the sandbox process ended: %w: %s", c.waitErr, strings.TrimSpace(c.tail.last()))
+}
+
+// Close asks the child to end, and sees to it. It is idempotent.
+func (c *Child) Close() error {
+	c.once.Do(func() {
+		c.life.Close()
+		timer := time.NewTimer(c.timeout)
+		defer timer.Stop()
+		select {
+		case <-c.exited:
+		case <-timer.C:
+			// Its sentries die with it.
+			c.cmd.Process.Kill()
+			<-c.exited
+			c.closeErr = fmt.Errorf("the child did not end within %v and was killed", c.timeout)
+		}
+		c.cleanUp()
+	})
+	return c.closeErr
+}
+
+// Kill ends the child without asking.
+func (c *Child) Kill() { _ = c.cmd.Process.Kill() }
+
+// cleanUp removes what a child that died or never started has left.
+func (c *Child) cleanUp() {
+	if c.life != nil {
+		c.life.Close()
+	}
+	c.runDir.Remove()
+}
+
+// FindBinary returns the cubby that configured names, else $CUBBY_BINARY, else the
+// running program if it is cubby, else `cubby` on PATH. Its errors are *Error.
+func FindBinary(configured string) (string, error) {
+	const remedy = "build it with `make` and put bin/cubby on PATH, or name it with Config.Binary or CUBBY_BINARY"
+	for _, c := range []struct{ path, from string }{{configured, "Config.Binary"}, {os.Getenv("CUBBY_BINARY"), "CUBBY_BINARY"}} {
+		if c.path == "" {
+			continue
+		}
+		path, err := exec.LookPath(c.path)
+		if err != nil {
+			return "", &Error{Err: fmt.Errorf("%s: %w", c.from, err), Hint: remedy}
+		}
+		return filepath.Abs(path)
+	}
+	if self, err := os.Executable(); err == nil && filepath.Base(self) == "cubby" {
+		return self, nil
+	}
+	path, err := exec.LookPath("cubby")
+	if err != nil {
+		return "", &Error{Err: errors.New("the cubby binary was not found"), Hint: remedy}
+	}
+	return filepath.Abs(path)
+}
+
+// Lines writes each line of what it is given to a log.
+func Lines(log *slog.Logger) io.Writer { return lines{log} }
+
+type lines struct{ log *slog.Logger }
+
+func (l lines) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		l.log.Info("cubby", "line", string(bytes.TrimRight(line, "\n")))
+	}
+	return len(p), nil
+}
+
+// tail hands on what is written and keeps the last of it for an error message.
+type tail struct {
+	out io.Writer
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.out != nil {
+		// A reader that is gone must not end the child.
+		_, _ = t.out.Write(p)
+	}
+	t.buf = append(t.buf, p...)
+	if len(t.buf) > tailSize {
+		t.buf = t.buf[len(t.buf)-tailSize:]
+	}
+	return len(p), nil
+}
+
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
