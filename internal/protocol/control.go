@@ -94,4 +94,6 @@ type EntryInfo struct {
 	Path string `json:"path"`
 	Name string `json:"name"`
 	Type string `json:"type"`
+	// Metadata is what the X-Metadata-* headers of the upload said.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
