@@ -41,6 +41,12 @@ type Config struct {
 	Warm []string
 	// PIDs bounds the processes of the code; 0 is no bound of ours.
 	PIDs int
+	// MemoryMB, DiskMB (MiB) and CPUs (processors) are what the sandbox may use, as
+	// /metrics tells it; 0 is what the kernel says. The host enforces them.
+	MemoryMB, DiskMB int
+	CPUs             float64
+	// SandboxID and TemplateID are told to the code; empty ones are not.
+	SandboxID, TemplateID string
 	// Env is the environment of kernels beside HOME, USER and LOGNAME.
 	Env []string
 	// CgroupDir is the pids controller under which cells get groups of their
@@ -72,6 +78,10 @@ func ConfigFromEnv() Config {
 		}
 	}
 	c.PIDs, _ = strconv.Atoi(os.Getenv("CUBBY_PIDS"))
+	c.MemoryMB, _ = strconv.Atoi(os.Getenv("CUBBY_MEMORY_MB"))
+	c.DiskMB, _ = strconv.Atoi(os.Getenv("CUBBY_DISK_MB"))
+	c.CPUs, _ = strconv.ParseFloat(os.Getenv("CUBBY_CPUS"), 64)
+	c.SandboxID, c.TemplateID = os.Getenv("CUBBY_SANDBOX_ID"), os.Getenv("CUBBY_TEMPLATE_ID")
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		switch {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -223,9 +224,17 @@ func (g *Guest) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: g.cfg.UID, Gid: g.cfg.GID, Groups: []uint32{g.cfg.GID}}
 }
 
-// userEnv is the environment that processes of the code start with.
+// userEnv is the environment that processes of the code start with, kernels and
+// commands alike. E2B's clients look for the E2B_ names.
 func (g *Guest) userEnv() []string {
-	return append(append([]string(nil), g.cfg.Env...), "HOME="+g.cfg.Home, "USER="+g.cfg.UserName, "LOGNAME="+g.cfg.UserName)
+	env := append(slices.Clone(g.cfg.Env), "HOME="+g.cfg.Home, "USER="+g.cfg.UserName, "LOGNAME="+g.cfg.UserName, "E2B_SANDBOX=true")
+	if g.cfg.SandboxID != "" {
+		env = append(env, "E2B_SANDBOX_ID="+g.cfg.SandboxID)
+	}
+	if g.cfg.TemplateID != "" {
+		env = append(env, "E2B_TEMPLATE_ID="+g.cfg.TemplateID)
+	}
+	return env
 }
 
 // env returns a copy of the variables that the host set for all calls.
