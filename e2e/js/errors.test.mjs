@@ -1,0 +1,151 @@
+// What goes wrong must be what the SDK has an error for.
+import assert from 'node:assert/strict';
+import { test, describe, before } from 'node:test';
+import { Sandbox, core, create, error, generation, secure, until } from './helpers.mjs';
+
+const unknown = 'i0123456789abcdefghij';
+
+describe('keys', () => {
+  test('a wrong key', async () => {
+    const apiKey = `e2b_${'0'.repeat(40)}`;
+    await assert.rejects(Sandbox.create({ apiKey }), error('AuthenticationError', /Unauthorized/));
+    await assert.rejects(Sandbox.getInfo(unknown, { apiKey }), error('AuthenticationError'));
+    await assert.rejects(Sandbox.list({ apiKey }).nextItems(), error('AuthenticationError'));
+    await assert.rejects(Sandbox.kill(unknown, { apiKey }), error('AuthenticationError'));
+  });
+  test('a key of no shape', async () => {
+    await assert.rejects(Sandbox.create({ apiKey: 'sk-something', validateApiKey: false }), error('AuthenticationError'));
+  });
+});
+
+describe('a sandbox that never was', () => {
+  test('every method says so', async () => {
+    const missing = error('SandboxNotFoundError', new RegExp(unknown));
+    assert.equal(await Sandbox.kill(unknown), false);
+    await assert.rejects(Sandbox.connect(unknown), missing);
+    await assert.rejects(Sandbox.getInfo(unknown), missing);
+    await assert.rejects(Sandbox.setTimeout(unknown, 1000), missing);
+    await assert.rejects(Sandbox.getMetrics(unknown), missing);
+  });
+  test('nor is it reached', async () => {
+    const ghost = new Sandbox({ sandboxId: unknown, envdVersion: '0.6.13', envdAccessToken: 'none', sandboxDomain: 'example.com' });
+    assert.equal(await ghost.isRunning(), false);
+    await assert.rejects(ghost.commands.run('true'), error('SandboxNotFoundError'));
+    await assert.rejects(ghost.commands.list(), error('TimeoutError', /sandbox timeout/));
+    await assert.rejects(ghost.files.read('x'), error('TimeoutError', /sandbox timeout/));
+    await assert.rejects(ghost.files.list('/'), error('TimeoutError', /sandbox timeout/));
+    await assert.rejects(ghost.files.watchDir('/', () => {}), error('SandboxNotFoundError'));
+    await assert.rejects(ghost.pty.create({ cols: 1, rows: 1, onData() {} }), error('SandboxNotFoundError'));
+    await assert.rejects(ghost.runCode('1'), error('TimeoutError', /sandbox timeout/));
+    await assert.rejects(ghost.createCodeContext(), error('TimeoutError'));
+  });
+});
+
+describe('what create refuses', () => {
+  test('a template that is not there', async () => {
+    await assert.rejects(Sandbox.create('no-such-template'), error('SandboxError', /^404: .*no-such-template/));
+  });
+  test('a life that is too long, or none', async () => {
+    await assert.rejects(Sandbox.create({ timeoutMs: 25 * 3600_000 }), error('SandboxError', /^400: .*Timeout cannot be greater than 24 hours/));
+    await assert.rejects(Sandbox.create({ timeoutMs: -5_000 }), error('SandboxError', /^400: /));
+  });
+});
+
+describe('what is not there yet answers 501, and the SDK says so', () => {
+  let sandbox;
+  before(async () => {
+    sandbox = await create();
+  });
+  const later = (name = 'SandboxError') => error(name, /501/);
+
+  test('pausing', async () => {
+    await assert.rejects(sandbox.pause(), later());
+    await assert.rejects(sandbox.betaPause(), later());
+    await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), later());
+    await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause', autoResume: true } }), later());
+    assert.equal(await sandbox.isRunning(), true, 'and nothing happened');
+  });
+  test('snapshots and forks', async () => {
+    await assert.rejects(sandbox.createSnapshot(), later());
+    await assert.rejects(sandbox.listSnapshots().nextItems(), later());
+    await assert.rejects(Sandbox.listSnapshots().nextItems(), later());
+    await assert.rejects(sandbox.fork(), later());
+    await assert.rejects(Sandbox.fork(sandbox.sandboxId, { count: 2 }), later());
+  });
+  test('networks', async () => {
+    await assert.rejects(sandbox.updateNetwork({ allowOut: ['example.com'] }), later());
+    await assert.rejects(Sandbox.create({ network: { denyOut: ['10.0.0.0/8'] } }), later());
+    await assert.rejects(Sandbox.create({ network: { egressProxy: { address: 'proxy.example.com:1080' } } }), later());
+    await assert.rejects(Sandbox.create({ network: { rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } } }), later());
+  });
+  test('templates', async () => {
+    const template = core.Template().fromBaseImage().runCmd('true');
+    await assert.rejects(core.Template.build(template, 'mine'), later('BuildError'));
+    await assert.rejects(core.Template.assignTags('mine:v1', 'v2'), later('TemplateError'));
+    await assert.rejects(core.Template.getTags('mine'), later('TemplateError'));
+  });
+  test('volumes and secrets', async () => {
+    await assert.rejects(core.Volume.create('mine'), later('VolumeError'));
+    await assert.rejects(core.Volume.list(), later('VolumeError'));
+    await assert.rejects(Sandbox.create({ volumeMounts: { '/data': 'mine' } }), later());
+    await assert.rejects(core.Secret.create('mine', 'value'), later('SecretError'));
+  });
+});
+
+test('a wrong access token reaches nothing', { skip: secure ? false : 'this sandbox has none' }, async () => {
+  const sandbox = await create();
+  const imposter = new Sandbox({ sandboxId: sandbox.sandboxId, envdVersion: '0.6.13', envdAccessToken: 'f'.repeat(48) });
+  const refused = error('AuthenticationError');
+  await assert.rejects(imposter.commands.run('true'), refused);
+  await assert.rejects(imposter.commands.list(), refused);
+  await assert.rejects(imposter.files.read('/etc/hostname'), refused);
+  await assert.rejects(imposter.files.write('/tmp/x', 'x'), refused);
+  await assert.rejects(imposter.files.list('/'), refused);
+  await assert.rejects(imposter.runCode('1'), error('SandboxError', /401/));
+  const without = new Sandbox({ sandboxId: sandbox.sandboxId, envdVersion: '0.6.13' });
+  await assert.rejects(without.commands.run('true'), refused);
+  assert.equal(await without.isRunning(), true, 'health is open');
+});
+
+describe('a sandbox that is killed while it is used', () => {
+  const killed = error('TimeoutError', /killed or reached its end of life while the request was in flight/);
+
+  test('a command', async () => {
+    const sandbox = await create();
+    await assert.rejects(sandbox.commands.run('echo begun; sleep 600', { timeoutMs: 0, onStdout: () => sandbox.kill() }), killed);
+    await assert.rejects(sandbox.commands.run('true'), error('SandboxNotFoundError'));
+    await assert.rejects(sandbox.files.exists('/tmp'), error('TimeoutError'));
+  });
+  test('a terminal', async () => {
+    const sandbox = await create();
+    const handle = await sandbox.pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData() {} });
+    await sandbox.kill();
+    await assert.rejects(handle.wait(), killed);
+  });
+  test('a watch', async () => {
+    const sandbox = await create();
+    let exited;
+    await sandbox.files.watchDir('/tmp', () => {}, { timeoutMs: 0, onExit: (err) => { exited = { err }; } });
+    await sandbox.kill();
+    await until(() => exited, 'onExit');
+    killed(exited.err);
+  });
+  test('code', async () => {
+    const sandbox = await create();
+    const running = sandbox.runCode('import time\nprint("begun", flush=True)\ntime.sleep(600)', { timeoutMs: 0, onStdout: () => { void sandbox.kill(); } });
+    await assert.rejects(running, error('TimeoutError', /sandbox was killed while the request was in progress/));
+  });
+  test('a download', async () => {
+    const sandbox = await create();
+    await sandbox.commands.run('head -c 200M /dev/zero > /tmp/big');
+    const stream = await sandbox.files.read('/tmp/big', { format: 'stream' });
+    const reader = stream.getReader();
+    await reader.read();
+    await sandbox.kill();
+    await assert.rejects(async () => { while (!(await reader.read()).done); }, 'a cut download must not look whole');
+  });
+  test('its own end of life', async () => {
+    const sandbox = await create({ timeoutMs: 4_000 });
+    await assert.rejects(sandbox.commands.run('sleep 600', { timeoutMs: 0 }), killed);
+  });
+});

@@ -1,0 +1,105 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oldestNode is what the packages themselves ask for.
+var oldestNode = [3]int{20, 18, 1}
+
+// TestSDK runs the tests of folder js, which are programs of E2B's packages,
+// against one server: with the newest packages, with the last that create by the
+// first version of the API, and with those and sandboxes without access token.
+func TestSDK(t *testing.T) {
+	files, err := filepath.Glob("js/*.test.mjs")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in js: %v", err)
+	}
+	needNode(t)
+	for _, generation := range []string{"new", "old"} {
+		install(t, generation)
+	}
+	s := start(t)
+	for _, variant := range []struct{ name, generation, secure string }{
+		{"new", "new", "true"},
+		{"old", "old", "true"},
+		{"old-insecure", "old", "false"},
+	} {
+		for _, file := range files {
+			name := variant.name + "/" + strings.TrimSuffix(filepath.Base(file), ".test.mjs")
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+				defer cancel()
+				// A test alone is patient; a hung one must not take the run with it.
+				cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "--test-timeout=180000", file)
+				cmd.Env = append(os.Environ(), "E2B_API_URL="+s.URL, "E2B_SANDBOX_URL="+s.URL, "E2B_API_KEY="+s.Key,
+					"CUBBY_GENERATION="+variant.generation, "CUBBY_SECURE="+variant.secure, "NO_COLOR=1")
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Errorf("%v\n%s", err, out)
+				} else {
+					t.Logf("%s", out)
+				}
+			})
+		}
+	}
+}
+
+// needNode skips without a Node that the packages support: they say so with an
+// error about their own code.
+func needNode(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("node", "--version").Output()
+	if err != nil {
+		missing(t, "node", err)
+	}
+	var have [3]int
+	for i, part := range strings.SplitN(strings.TrimPrefix(strings.TrimSpace(string(out)), "v"), ".", 3) {
+		have[i], _ = strconv.Atoi(part)
+	}
+	for i := range have {
+		if have[i] != oldestNode[i] {
+			if have[i] < oldestNode[i] {
+				missing(t, "Node "+strings.TrimSpace(string(out)), errors.New("E2B's packages need 20.18.1 or newer"))
+			}
+			break
+		}
+	}
+}
+
+// missing fails in CI, where everything is meant to be there, and skips
+// elsewhere.
+func missing(t *testing.T, what string, err error) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s: %v", what, err)
+	}
+	t.Skipf("the tests with E2B's packages do not run: %s: %v", what, err)
+}
+
+// install fetches a generation's packages as its lock file names them, once.
+func install(t *testing.T, generation string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(generation, "node_modules", ".package-lock.json")); err == nil {
+		return
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "ci")
+	cmd.Dir = generation
+	if out, err := cmd.CombinedOutput(); err != nil {
+		missing(t, "npm ci in e2e/"+generation, errors.New(err.Error()+"\n"+string(out)))
+	}
+}

@@ -1,0 +1,257 @@
+//go:build linux
+
+// Package e2e judges a real `cubby serve` by E2B's own clients: the official npm
+// packages in two generations (folders new and old, tests in js), and clients
+// that send what two agent frameworks send. Everything else here speaks plain
+// HTTP, to say what no well-behaved client would.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+// patience bounds whatever must happen on a machine that may be busy.
+const patience = 2 * time.Minute
+
+// server is a running `cubby serve` with a data folder and a home of its own.
+type server struct {
+	URL, Key string
+	DataDir  string
+	env      []string // for other commands of the same owner
+	cmd      *exec.Cmd
+	log      *buffer
+}
+
+// start runs `cubby serve` until the test ends, with further arguments, and
+// fails the test if it leaves anything behind.
+func start(t *testing.T, args ...string) *server {
+	t.Helper()
+	testenv.CheckLeaks(t)
+	return startIn(t, os.Getenv("TMPDIR"), args...)
+}
+
+// startIn does the same in a folder that may hold an earlier server's data, and
+// leaves the check for leaks to the caller. Key is empty at a later start.
+func startIn(t *testing.T, dir string, args ...string) *server {
+	t.Helper()
+	s := &server{DataDir: filepath.Join(dir, "data"), log: &buffer{}}
+	home := filepath.Join(dir, "home")
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "XDG_") && !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "E2B_") {
+			s.env = append(s.env, entry)
+		}
+	}
+	s.env = append(s.env, "HOME="+home)
+	s.cmd = exec.Command(testenv.Cubby(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", s.DataDir}, args...)...)
+	s.cmd.Env = s.env
+	s.cmd.Stderr = s.log
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.stop(t)
+		if t.Failed() {
+			t.Logf("the server's log:\n%s", s.log.tail(16<<10))
+		}
+	})
+	found := make(chan error, 1)
+	go func() { found <- s.read(stdout) }()
+	select {
+	case err := <-found:
+		if err != nil {
+			t.Fatalf("cubby serve: %v\n%s", err, s.log.tail(4<<10))
+		}
+	case <-time.After(patience):
+		t.Fatalf("cubby serve printed nothing to paste within %v\n%s", patience, s.log.tail(4<<10))
+	}
+	return s
+}
+
+// read takes the lines to paste from the server's output, and drains the rest.
+func (s *server) read(stdout io.Reader) error {
+	sandboxURL, lines := "", bufio.NewScanner(stdout)
+	for lines.Scan() {
+		name, value, found := strings.Cut(lines.Text(), "=")
+		switch strings.TrimSpace(name) {
+		case "export E2B_API_URL":
+			s.URL = value
+		case "export E2B_SANDBOX_URL":
+			sandboxURL = value
+		case "export E2B_API_KEY":
+			s.Key, _, _ = strings.Cut(value, " ")
+		}
+		// The last of the three, or the comment that stands for it later.
+		if s.URL != "" && sandboxURL != "" && (found && strings.HasPrefix(name, "export E2B_API_KEY") || strings.HasPrefix(name, "# an API key")) {
+			if sandboxURL != s.URL {
+				return fmt.Errorf("two addresses: %s and %s", s.URL, sandboxURL)
+			}
+			go io.Copy(io.Discard, stdout)
+			return nil
+		}
+	}
+	return errors.Join(errors.New("it ended without the lines to paste"), lines.Err())
+}
+
+// stop ends the server as a service manager would, and expects it to end well.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	if s.cmd.ProcessState != nil {
+		return
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	timer := time.AfterFunc(patience, func() {
+		t.Errorf("cubby serve did not end within %v of SIGTERM", patience)
+		s.cmd.Process.Kill()
+	})
+	defer timer.Stop()
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("cubby serve ended: %v", err)
+	}
+}
+
+// newKey makes another team with a key.
+func (s *server) newKey(t *testing.T, team string) string {
+	t.Helper()
+	cmd := exec.Command(testenv.Cubby(t), "keys", "create", "--data-dir", s.DataDir, "--team", team)
+	cmd.Env = s.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("cubby keys create: %v\n%s", err, out)
+	}
+	for _, word := range strings.Fields(string(out)) {
+		if strings.HasPrefix(word, "e2b_") {
+			return word
+		}
+	}
+	t.Fatalf("cubby keys create printed no key:\n%s", out)
+	return ""
+}
+
+// processes are the server's own and those below it that are no sandbox.
+func (s *server) processes(t *testing.T) []int {
+	t.Helper()
+	var pids []int
+	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		text, err := os.ReadFile(entry)
+		if err != nil {
+			continue
+		}
+		argv := strings.Split(string(text), "\x00")
+		if len(argv) > 1 && argv[1] == "serve" && strings.Contains(string(text), s.DataDir) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(entry)))
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		t.Fatal("no process of the server was found")
+	}
+	return pids
+}
+
+// usage is what the server's processes hold: private memory in KiB and open
+// descriptors.
+func (s *server) usage(t *testing.T) (kib, descriptors int) {
+	t.Helper()
+	for _, pid := range s.processes(t) {
+		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(rollup)) {
+			var n int
+			if name, rest, _ := strings.Cut(line, ":"); name == "Private_Dirty" || name == "Private_Clean" {
+				fmt.Sscanf(rest, "%d", &n)
+				kib += n
+			}
+		}
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		descriptors += len(fds)
+	}
+	return kib, descriptors
+}
+
+// viaProxy is a client whose every request goes through the server as a proxy.
+func (s *server) viaProxy(t *testing.T) *http.Client {
+	t.Helper()
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyURL(u), MaxIdleConnsPerHost: 100}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// buffer is a log that may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) tail(n int) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.b.String()
+	return text[max(0, len(text)-n):]
+}
+
+// until calls check until it returns nil, and fails the test with its last
+// error after patience.
+func until(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
