@@ -82,6 +82,8 @@ type Usage struct {
 	Memory   int64         // bytes of anonymous memory and memory-backed files inside
 	Overhead int64         // bytes the engine itself holds for the machine
 	CPU      time.Duration // processor time since boot
+	Cache    int64         // bytes of files that are mapped, of the host's page cache
+	Disk     int64         // bytes that the files written below "/" take; 0 if it cannot be told
 }
 
 // Exit says how a machine ended.

@@ -5,6 +5,7 @@ package host
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Template is a root filesystem that sandboxes boot from, with what runs inside.
@@ -27,46 +27,70 @@ type Template struct {
 	Env   []string // its environment
 }
 
-// Defaults of a sandbox that asks for nothing else.
-var defaultLimits = protocol.Limits{MemoryMB: 512, CPUs: 1, DiskMB: 1024, PIDs: 256}
-
 // Config configures a Host. The zero value of the optional fields is safe.
 type Config struct {
 	Engine   engine.Engine
 	Template Template
+	// TemplateAliases are names of Template beside those that every host knows.
+	TemplateAliases []string
 	// Timeout is the lifetime of a sandbox that asks for none; zero means
 	// MaxTimeout.
 	Timeout time.Duration
-	Logger  *slog.Logger // nil discards
+	// MaxSandboxes bounds the sandboxes that live or are being made; zero means
+	// what the machine's memory carries, see defaultMaxSandboxes.
+	MaxSandboxes int
+	// Boots bounds how many sandboxes boot at the same time; zero means twice
+	// the machine's processors. The others wait, at most QueueTime (zero means
+	// ten seconds).
+	Boots     int
+	QueueTime time.Duration
+	Recorder  Recorder     // nil keeps no records
+	Logger    *slog.Logger // nil discards
 }
 
-// MaxTimeout is the longest life a sandbox may ask for.
+// MaxTimeout is the longest life a sandbox may ask for at a time.
 const MaxTimeout = 24 * time.Hour
 
-// tombstones is how many ended sandboxes are remembered for the reason of their
-// end.
-const tombstones = 1024
+const (
+	// bootTimeout bounds a boot, waiting for its turn not included. The slowest
+	// seen, on a machine with twenty boots at a time, took four seconds.
+	bootTimeout = time.Minute
+	// failedFor is how long a failed create makes the host look unfit: then
+	// somebody may try again.
+	failedFor = 30 * time.Second
+)
 
 // Errors that callers decide on.
 var (
 	ErrNotFound        = errors.New("sandbox not found")
 	ErrInvalid         = errors.New("invalid request")
+	ErrUnknownTemplate = errors.New("unknown template")
 	ErrNotEnforceable  = errors.New("limit cannot be enforced here")
 	ErrVersionMismatch = errors.New("the guest is of another version")
+	ErrBusy            = errors.New("no room for another sandbox now")
+	ErrClosing         = errors.New("the server is stopping")
 )
 
 // Host holds every sandbox of this process. It is safe for concurrent use.
 type Host struct {
-	cfg Config
-	log *slog.Logger
+	cfg   Config
+	log   *slog.Logger
+	boots chan struct{} // a place for each boot under way
 
-	mu     sync.Mutex
-	boxes  map[string]*Sandbox
-	ended  map[string]string // reason by id
-	order  []string          // of ended, oldest first
-	closed bool
-	busy   sync.WaitGroup // creates under way
-	live   sync.WaitGroup // sandboxes of which something is left
+	ctx    context.Context // done when the host closes
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	boxes    map[string]*Sandbox
+	tokens   map[[sha256.Size]byte]*Sandbox // by the hash of the access token
+	taken    int                            // sandboxes that live, are being made or are being taken away
+	ended    map[string]tombstone           // by id
+	order    []string                       // of ended, oldest first
+	failedAt time.Time                      // of the last create that failed by the host's fault
+	failure  error
+	closed   bool
+	busy     sync.WaitGroup // creates under way
+	live     sync.WaitGroup // sandboxes of which something is left
 }
 
 // New returns a host.
@@ -77,125 +101,236 @@ func New(cfg Config) *Host {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = MaxTimeout
 	}
-	return &Host{cfg: cfg, log: cfg.Logger, boxes: map[string]*Sandbox{}, ended: map[string]string{}}
+	if cfg.MaxSandboxes == 0 {
+		cfg.MaxSandboxes = defaultMaxSandboxes(machineMemory())
+	}
+	if cfg.Boots == 0 {
+		cfg.Boots = defaultBoots()
+	}
+	if cfg.QueueTime == 0 {
+		cfg.QueueTime = 10 * time.Second
+	}
+	if cfg.Recorder == nil {
+		cfg.Recorder = noRecords{}
+	}
+	h := &Host{
+		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots),
+		boxes: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, ended: map[string]tombstone{},
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
 }
 
-// CreateRequest is what a client asks for and what the server knows about it.
-type CreateRequest struct {
-	protocol.NewSandbox
-	// TeamID owns the sandbox; empty in a private Cubby.
-	TeamID string
-	// Secure gives the sandbox an access token; without it whoever can route a
-	// request to the sandbox may use it.
-	Secure bool
-	// DefaultTimeout is the lifetime if the client asks for none; zero means
-	// the host's.
-	DefaultTimeout time.Duration
-}
-
-// Create boots a sandbox and returns once its guest has answered.
+// Create boots a sandbox and returns once its guest has answered and the
+// Recorder knows of it. The errors that wrap ErrInvalid, ErrUnknownTemplate,
+// ErrNotEnforceable and ErrBusy are the caller's to act on.
 func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
-	limits, asked, err := mergeLimits(req.Limits)
+	s, asked, err := h.plan(req)
 	if err != nil {
 		return nil, err
 	}
-	timeout, err := lifetime(req.Timeout, h.cfg.Timeout)
-	if err != nil {
+	if err := h.admit(); err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return nil, errors.New("host is closing")
-	}
-	h.busy.Add(1)
-	h.mu.Unlock()
 	defer h.busy.Done()
-
-	id := newID()
-	s := &Sandbox{
-		ID: id, TemplateID: req.TemplateID, Token: newToken(), Metadata: req.Metadata,
-		StartedAt: time.Now(), Limits: limits, host: h, done: make(chan struct{}),
-	}
-	s.endAt = s.StartedAt.Add(timeout)
-	env := slices.Concat(h.cfg.Template.Env, []string{"CUBBY_PIDS=" + strconv.Itoa(limits.PIDs), "CUBBY_WARM=" + strings.Join(req.Warm, ",")})
-	s.machine, err = h.cfg.Engine.Start(ctx, engine.Spec{
-		ID: id, Root: h.cfg.Template.Root, Args: h.cfg.Template.Guest, Env: env, Hostname: "cubby",
-		Limits: engine.Limits{
-			Memory: int64(limits.MemoryMB) << 20, CPUs: limits.CPUs, Disk: int64(limits.DiskMB) << 20, PIDs: limits.PIDs,
-		},
-	})
+	err = h.boot(ctx, s, req, asked)
 	if err != nil {
+		h.release()
+		h.remember(ctx, err)
 		return nil, err
 	}
+	h.log.Info("sandbox created", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(s.booted))
+	return s, nil
+}
+
+// boot is Create with a place for the sandbox.
+func (h *Host) boot(ctx context.Context, s *Sandbox, req CreateRequest, asked map[string]bool) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.ctx, func() { cancel(ErrClosing) })()
+	leave, err := h.queue(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	bootCtx, cancelBoot := context.WithTimeout(ctx, bootTimeout)
+	defer cancelBoot()
+	s.booted = time.Now()
+	s.machine, err = h.cfg.Engine.Start(bootCtx, h.spec(s, req))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.machine.Close())
+		}
+	}()
 	for _, name := range s.machine.Unenforced() {
 		if asked[name] {
-			return nil, errors.Join(fmt.Errorf("%w: %s", ErrNotEnforceable, name), s.machine.Close())
+			return fmt.Errorf("%w: %s", ErrNotEnforceable, name)
 		}
 	}
-	if err := s.greet(ctx, req.EnvVars); err != nil {
-		return nil, errors.Join(fmt.Errorf("guest of %s: %w", id, err), s.machine.Close())
+	if err := s.greet(bootCtx, req.EnvVars); err != nil {
+		return fmt.Errorf("guest of %s: %w", s.ID, err)
 	}
-	h.mu.Lock()
-	if h.closed {
+	return h.handOut(ctx, s)
+}
+
+// handOut records a sandbox and makes it reachable, unless nobody wants it any
+// more.
+func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
+	// A client that gives up now must not leave it open whether there is a
+	// record.
+	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	// Its life begins here: neither waiting nor booting is taken off its time.
+	// Microseconds are what records and cursors of lists hold.
+	now := time.Now()
+	s.StartedAt, s.deadline = now.UTC().Truncate(time.Microsecond), now.Add(s.timeout)
+	s.addLog(levelInfo, "Sandbox created", map[string]string{"template_id": s.TemplateID})
+	err := h.cfg.Recorder.Created(recordCtx, s.record())
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		h.mu.Lock()
+		if h.closed {
+			err = ErrClosing
+		} else {
+			h.boxes[s.ID] = s
+			if s.Token != "" {
+				h.tokens[sha256.Sum256([]byte(s.Token))] = s
+			}
+			h.live.Add(1)
+		}
 		h.mu.Unlock()
-		return nil, errors.Join(errors.New("host is closing"), s.machine.Close())
 	}
-	h.boxes[id] = s
-	h.live.Add(1)
-	h.mu.Unlock()
+	if err != nil {
+		// Also if the record failed: it may be there nevertheless.
+		return errors.Join(fmt.Errorf("sandbox %s is not handed out: %w", s.ID, err),
+			h.cfg.Recorder.Ended(recordCtx, s.ID, time.Now().UTC(), "it was never handed out"))
+	}
 	s.watchers.Go(s.watchLife)
 	s.watchers.Go(s.watchMemory)
+	s.watchers.Go(s.watchUsage)
 	go func() {
 		<-s.done
 		s.watchers.Wait()
 		h.live.Done()
 	}()
-	h.log.Info("sandbox created", "sandbox_id", id, "dur", time.Since(s.StartedAt))
-	return s, nil
+	return nil
 }
 
-// Get returns a live sandbox, or an error that wraps ErrNotFound and says why
-// the sandbox ended, if it ever was.
+// spec is the machine for a sandbox.
+func (h *Host) spec(s *Sandbox, req CreateRequest) engine.Spec {
+	env := slices.Concat(h.cfg.Template.Env, []string{
+		"CUBBY_SANDBOX_ID=" + s.ID,
+		"CUBBY_TEMPLATE_ID=" + s.TemplateID,
+		"CUBBY_MEMORY_MB=" + strconv.Itoa(s.Limits.MemoryMB),
+		"CUBBY_CPUS=" + strconv.FormatFloat(s.Limits.CPUs, 'f', -1, 64),
+		"CUBBY_DISK_MB=" + strconv.Itoa(s.Limits.DiskMB),
+		"CUBBY_PIDS=" + strconv.Itoa(s.Limits.PIDs),
+		"CUBBY_WARM=" + strings.Join(req.Warm, ","),
+	})
+	return engine.Spec{
+		ID: s.ID, Root: h.cfg.Template.Root, Args: h.cfg.Template.Guest, Env: env, Hostname: "cubby",
+		Limits: engine.Limits{
+			Memory: int64(s.Limits.MemoryMB) << 20, CPUs: s.Limits.CPUs, Disk: int64(s.Limits.DiskMB) << 20, PIDs: s.Limits.PIDs,
+		},
+	}
+}
+
+// Get returns a live sandbox of any team, for the data plane, or an error that
+// wraps ErrNotFound.
 func (h *Host) Get(id string) (*Sandbox, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s, ok := h.boxes[id]; ok {
 		return s, nil
 	}
-	if reason, ok := h.ended[id]; ok {
-		return nil, &EndedError{ID: id, Reason: reason}
+	return nil, ErrNotFound
+}
+
+// Of returns a live sandbox of a team. For one of another team the error is the
+// same as for one that never was; for one of this team that ended, it is an
+// *EndedError. Both wrap ErrNotFound.
+func (h *Host) Of(teamID, id string) (*Sandbox, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := h.boxes[id]; ok && s.TeamID == teamID {
+		return s, nil
+	}
+	if grave, ok := h.ended[id]; ok && grave.teamID == teamID {
+		return nil, &EndedError{ID: id, Reason: grave.reason}
 	}
 	return nil, ErrNotFound
 }
 
-// EndedError says why a sandbox is gone. It wraps ErrNotFound.
-type EndedError struct{ ID, Reason string }
-
-func (e *EndedError) Error() string { return "sandbox " + e.ID + " ended: " + e.Reason }
-func (e *EndedError) Unwrap() error { return ErrNotFound }
-
-// Kill ends a sandbox and returns when nothing of it is left.
-func (h *Host) Kill(id string) error {
-	s, err := h.Get(id)
-	if err != nil {
-		return err
+// Live returns every live sandbox, newest first; those of the same moment by id.
+func (h *Host) Live() []*Sandbox {
+	h.mu.Lock()
+	all := make([]*Sandbox, 0, len(h.boxes))
+	for _, s := range h.boxes {
+		all = append(all, s)
 	}
-	return s.end("it was killed")
+	h.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Sandbox) int {
+		if c := b.StartedAt.Compare(a.StartedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all
 }
 
-// Close ends every sandbox and waits for whatever it started.
+// ByToken returns the live sandbox that has an access token. The empty token is
+// nobody's. How long it takes says nothing about any token: they are found by
+// their hash.
+func (h *Host) ByToken(token string) (*Sandbox, bool) {
+	if token == "" {
+		return nil, false
+	}
+	sum := sha256.Sum256([]byte(token))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.tokens[sum]
+	return s, ok
+}
+
+// Ready says why the host cannot make sandboxes now, or nil.
+func (h *Host) Ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return ErrClosing
+	case h.taken >= h.cfg.MaxSandboxes:
+		return h.full()
+	case h.failure != nil && time.Since(h.failedAt) < failedFor:
+		return fmt.Errorf("the last sandbox could not be made: %w", h.failure)
+	}
+	return nil
+}
+
+// remember keeps what a create failed of, if that was the host's fault.
+func (h *Host) remember(ctx context.Context, err error) {
+	if ctx.Err() != nil || errors.Is(err, ErrNotEnforceable) || errors.Is(err, ErrBusy) || errors.Is(err, ErrClosing) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failedAt, h.failure = time.Now(), err
+}
+
+// Close ends every sandbox and waits for whatever it started. Creates that wait
+// or boot are given up.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	h.cancel()
 	h.busy.Wait()
-	h.mu.Lock()
-	boxes := make([]*Sandbox, 0, len(h.boxes))
-	for _, s := range h.boxes {
-		boxes = append(boxes, s)
-	}
-	h.mu.Unlock()
+	boxes := h.Live()
 	errs := make([]error, len(boxes))
 	var wg sync.WaitGroup
 	for i, s := range boxes {
@@ -204,61 +339,6 @@ func (h *Host) Close() error {
 	wg.Wait()
 	h.live.Wait() // also those that had begun to end by themselves
 	return errors.Join(errs...)
-}
-
-// bury moves a sandbox to the tombstones; false if it was there already.
-func (h *Host) bury(s *Sandbox, reason string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.boxes[s.ID] != s {
-		return false
-	}
-	delete(h.boxes, s.ID)
-	h.ended[s.ID] = reason
-	h.order = append(h.order, s.ID)
-	if len(h.order) > tombstones {
-		delete(h.ended, h.order[0])
-		h.order = h.order[1:]
-	}
-	return true
-}
-
-func lifetime(seconds *int, byDefault time.Duration) (time.Duration, error) {
-	if seconds == nil {
-		return byDefault, nil
-	}
-	d := time.Duration(*seconds) * time.Second
-	switch {
-	case *seconds <= 0:
-		return 0, fmt.Errorf("%w: Timeout must be greater than 0", ErrInvalid)
-	case *seconds > int(MaxTimeout/time.Second):
-		return 0, fmt.Errorf("%w: Timeout cannot be greater than %d hours", ErrInvalid, int(MaxTimeout.Hours()))
-	}
-	return d, nil
-}
-
-// mergeLimits fills what was not asked for, and says what was.
-func mergeLimits(req *protocol.Limits) (protocol.Limits, map[string]bool, error) {
-	limits, asked := defaultLimits, map[string]bool{}
-	if req == nil {
-		return limits, asked, nil
-	}
-	var errs []error
-	pick := func(name string, value, low, high float64, set func()) {
-		switch {
-		case value == 0:
-		case value < low || value > high || value != value:
-			errs = append(errs, fmt.Errorf("%w: %s must be between %v and %v", ErrInvalid, name, low, high))
-		default:
-			asked[name] = true
-			set()
-		}
-	}
-	pick("memory", float64(req.MemoryMB), 16, 1<<20, func() { limits.MemoryMB = req.MemoryMB })
-	pick("cpu", req.CPUs, 0.01, 1024, func() { limits.CPUs = req.CPUs })
-	pick("disk", float64(req.DiskMB), 1, 1<<24, func() { limits.DiskMB = req.DiskMB })
-	pick("pids", float64(req.PIDs), 8, 1<<16, func() { limits.PIDs = req.PIDs })
-	return limits, asked, errors.Join(errs...)
 }
 
 // newID has the form of E2B's: "i" and twenty of [a-z0-9].

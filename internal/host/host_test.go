@@ -76,7 +76,7 @@ func TestTombstones(t *testing.T) {
 			t.Fatalf("sandbox %d", i)
 		}
 		var ended *EndedError
-		if _, err := h.Get(s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
+		if _, err := h.Of("", s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
 			t.Fatalf("sandbox %d: %v", i, err)
 		}
 	}

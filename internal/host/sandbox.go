@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,27 +17,45 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
-// Sandbox is one live machine with its deadline. It is safe for concurrent use.
+// Sandbox is one live machine with its deadline. It is safe for concurrent use;
+// the exported fields and what they point to are never changed.
 type Sandbox struct {
 	ID         string
+	TeamID     string
 	TemplateID string
-	Token      string // of envd
-	Metadata   map[string]string
-	StartedAt  time.Time
-	Limits     protocol.Limits
+	// Token is of envd; empty in a sandbox that is not secure.
+	Token string
+	// TrafficToken is asked for at every port but envd's; empty means open.
+	TrafficToken string
+	// MaskRequestHost replaces the host name that a request came with; "${PORT}"
+	// in it is the port. Empty means unchanged.
+	MaskRequestHost     string
+	Metadata            map[string]string
+	AllowInternetAccess *bool             // as the client said; nil if it did not
+	Network             *protocol.Network // as the client said; nil if it did not
+	StartedAt           time.Time         // UTC, in microseconds
+	Limits              protocol.Limits
 
 	host    *Host
 	machine engine.Machine
-	runs    atomic.Int32 // executions under way
+	timeout time.Duration // that it was created with
+	booted  time.Time     // when its boot began
+	runs    atomic.Int32  // executions under way
+
+	recording sync.Mutex // held while the recorder is told; taken before mu
 
 	mu         sync.Mutex
-	endAt      time.Time
+	deadline   time.Time
+	over       bool                    // the deadline has come, or the sandbox ends: it cannot be moved
 	transports map[int]*http.Transport // by port
+	logs       ring[LogEntry]
+	samples    ring[Sample]
 
-	ending   sync.Once
-	endErr   error
-	done     chan struct{} // closed when the machine is closed
-	watchers sync.WaitGroup
+	deadlineMoved chan struct{} // tells watchLife
+	ending        sync.Once
+	endErr        error
+	done          chan struct{} // closed when the machine is closed
+	watchers      sync.WaitGroup
 }
 
 // guestTimeout bounds each of the host's own requests to a guest.
@@ -118,13 +135,6 @@ func (s *Sandbox) Transport(port int) http.RoundTripper {
 	return t
 }
 
-// EndAt is when the sandbox will be killed.
-func (s *Sandbox) EndAt() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.endAt
-}
-
 // LimitsNotEnforced names the limits that do not hold on this host.
 func (s *Sandbox) LimitsNotEnforced() []string { return s.machine.Unenforced() }
 
@@ -152,45 +162,4 @@ func (s *Sandbox) BeginRun(timeout time.Duration) (end func()) {
 			backstop.Stop()
 		}
 	}
-}
-
-// end closes the machine once, whoever asks first, and remembers why.
-func (s *Sandbox) end(reason string) error {
-	s.ending.Do(func() {
-		s.host.bury(s, reason)
-		s.endErr = s.machine.Close()
-		s.mu.Lock()
-		for _, t := range s.transports {
-			t.CloseIdleConnections()
-		}
-		s.mu.Unlock()
-		close(s.done)
-		level := s.host.log.Info
-		if s.endErr != nil {
-			level = s.host.log.Error
-		}
-		level("sandbox ended", "sandbox_id", s.ID, "reason", reason, "err", s.endErr)
-	})
-	<-s.done
-	return s.endErr
-}
-
-// watchLife ends the sandbox at its deadline or with its machine.
-func (s *Sandbox) watchLife() {
-	timer := time.NewTimer(time.Until(s.EndAt()))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		s.end("its timeout was reached")
-	case exit := <-s.machine.Wait():
-		s.end(exitReason(exit.Err))
-	case <-s.done:
-	}
-}
-
-func exitReason(err error) string {
-	if err == nil {
-		err = errors.New("its machine was closed")
-	}
-	return err.Error()
 }

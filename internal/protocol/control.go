@@ -3,7 +3,10 @@
 // behaviour. Fields that E2B does not know are marked "Cubby".
 package protocol
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // HeaderMode gives the permissions of a folder that MakeDir makes, in octal
 // (Cubby); POST /files has the query parameter "mode" for it.
@@ -30,15 +33,45 @@ type ProxyError struct {
 	Code      int    `json:"code"`
 }
 
-// NewSandbox is the body of POST /v2/sandboxes.
+// NewSandbox is the body of POST /v2/sandboxes and, with Secure, of POST
+// /sandboxes. What is of type json.RawMessage is not there yet and only looked
+// at to say so.
 type NewSandbox struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int              `json:"timeout,omitempty"` // seconds
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
+	Secure              *bool             `json:"secure,omitempty"` // v1; v2 is always secure
+	AutoPause           *bool             `json:"autoPause,omitempty"`
+	AutoResume          *AutoResume       `json:"autoResume,omitempty"`
+	Network             *Network          `json:"network,omitempty"`
+	IAM                 *IAM              `json:"iam,omitempty"`
+	MCP                 json.RawMessage   `json:"mcp,omitempty"`
+	VolumeMounts        []json.RawMessage `json:"volumeMounts,omitempty"`
 	Limits              *Limits           `json:"cubbyLimits,omitempty"` // Cubby
 	Warm                []string          `json:"cubbyWarm,omitempty"`   // Cubby: languages whose kernels start with the sandbox
+}
+
+// AutoResume says whether a request to a paused sandbox resumes it.
+type AutoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+// IAM configures the identity tokens of code in a sandbox.
+type IAM struct {
+	Tokens map[string]json.RawMessage `json:"tokens,omitempty"`
+}
+
+// Network is a sandbox's network as a client asks for it and is told it.
+type Network struct {
+	AllowPublicTraffic *bool                      `json:"allowPublicTraffic,omitempty"` // nil means true
+	MaskRequestHost    string                     `json:"maskRequestHost,omitempty"`
+	AllowOut           []string                   `json:"allowOut,omitempty"`
+	DenyOut            []string                   `json:"denyOut,omitempty"`
+	HTTPSPorts         []int                      `json:"httpsPorts,omitempty"`
+	EgressProxy        json.RawMessage            `json:"egressProxy,omitempty"`
+	Rules              map[string]json.RawMessage `json:"rules,omitempty"`
 }
 
 // Limits are what a caller may ask of a sandbox (Cubby). A zero field means the
@@ -50,34 +83,118 @@ type Limits struct {
 	PIDs     int     `json:"pids,omitempty"`
 }
 
-// Sandbox is the answer to a create.
+// Sandbox is the answer to a create and to a connect.
 type Sandbox struct {
 	TemplateID         string   `json:"templateID"`
 	SandboxID          string   `json:"sandboxID"`
 	ClientID           string   `json:"clientID"`
 	EnvdVersion        string   `json:"envdVersion"`
+	Alias              string   `json:"alias,omitempty"`
 	EnvdAccessToken    string   `json:"envdAccessToken,omitempty"`
 	TrafficAccessToken *string  `json:"trafficAccessToken"`
 	Domain             *string  `json:"domain"`
 	LimitsNotEnforced  []string `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
 }
 
+// ListedSandbox is an element of the answers to GET /sandboxes and GET
+// /v2/sandboxes.
+type ListedSandbox struct {
+	TemplateID   string            `json:"templateID"`
+	SandboxID    string            `json:"sandboxID"`
+	ClientID     string            `json:"clientID"`
+	Alias        string            `json:"alias,omitempty"`
+	StartedAt    time.Time         `json:"startedAt"`
+	EndAt        time.Time         `json:"endAt"`
+	EnvdVersion  string            `json:"envdVersion"`
+	CPUCount     int               `json:"cpuCount"`
+	MemoryMB     int               `json:"memoryMB"`
+	DiskSizeMB   int               `json:"diskSizeMB"`
+	State        string            `json:"state"` // running or paused
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	VolumeMounts []string          `json:"volumeMounts"` // always empty
+}
+
 // SandboxDetail is the answer to GET /sandboxes/{id}.
 type SandboxDetail struct {
-	TemplateID        string            `json:"templateID"`
-	SandboxID         string            `json:"sandboxID"`
-	ClientID          string            `json:"clientID"`
-	StartedAt         time.Time         `json:"startedAt"`
-	EndAt             time.Time         `json:"endAt"`
-	EnvdVersion       string            `json:"envdVersion"`
-	EnvdAccessToken   string            `json:"envdAccessToken,omitempty"`
-	Domain            *string           `json:"domain"`
-	CPUCount          int               `json:"cpuCount"`
-	MemoryMB          int               `json:"memoryMB"`
-	DiskSizeMB        int               `json:"diskSizeMB"`
-	State             string            `json:"state"` // running or paused
-	Metadata          map[string]string `json:"metadata,omitempty"`
-	LimitsNotEnforced []string          `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
+	ListedSandbox
+	EnvdAccessToken     string    `json:"envdAccessToken,omitempty"`
+	Domain              *string   `json:"domain"`
+	AllowInternetAccess *bool     `json:"allowInternetAccess"`
+	Network             *Network  `json:"network,omitempty"`
+	Lifecycle           Lifecycle `json:"lifecycle"`
+	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
+}
+
+// Lifecycle says what happens to a sandbox at its deadline and after.
+type Lifecycle struct {
+	AutoResume bool   `json:"autoResume"`
+	OnTimeout  string `json:"onTimeout"` // kill or pause
+}
+
+// ConnectSandbox is the body of POST /sandboxes/{id}/connect and of its v2.
+type ConnectSandbox struct {
+	Timeout *int `json:"timeout"` // seconds
+}
+
+// SandboxTimeout is the body of POST /sandboxes/{id}/timeout.
+type SandboxTimeout struct {
+	Timeout *int `json:"timeout"` // seconds
+}
+
+// SandboxRefresh is the body of POST /sandboxes/{id}/refreshes.
+type SandboxRefresh struct {
+	Duration *int `json:"duration"` // seconds
+}
+
+// SandboxMetric is what a sandbox used at a moment; sizes are bytes.
+type SandboxMetric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"` // seconds
+	CPUCount      int       `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"` // of all processors
+	MemUsed       int64     `json:"memUsed"`
+	MemTotal      int64     `json:"memTotal"`
+	MemCache      int64     `json:"memCache"`
+	DiskUsed      int64     `json:"diskUsed"`
+	DiskTotal     int64     `json:"diskTotal"`
+}
+
+// SandboxesMetrics is the answer to GET /sandboxes/metrics: the newest by id.
+type SandboxesMetrics struct {
+	Sandboxes map[string]SandboxMetric `json:"sandboxes"`
+}
+
+// SandboxLog is a line of the answer to GET /sandboxes/{id}/logs.
+type SandboxLog struct {
+	Timestamp time.Time `json:"timestamp"`
+	Line      string    `json:"line"`
+}
+
+// SandboxLogEntry is SandboxLog in parts.
+type SandboxLogEntry struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Level     string            `json:"level"` // debug, info, warn or error
+	Message   string            `json:"message"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// SandboxLogs is the answer to GET /sandboxes/{id}/logs.
+type SandboxLogs struct {
+	Logs       []SandboxLog      `json:"logs"`
+	LogEntries []SandboxLogEntry `json:"logEntries"`
+}
+
+// SandboxLogsV2 is the answer to GET /v2/sandboxes/{id}/logs.
+type SandboxLogsV2 struct {
+	Logs []SandboxLogEntry `json:"logs"`
+}
+
+// Team is an element of the answer to GET /teams.
+type Team struct {
+	TeamID    string `json:"teamID"`
+	Name      string `json:"name"`
+	APIKey    string `json:"apiKey"` // always empty: keys are shown once, when they are made
+	IsDefault bool   `json:"isDefault"`
 }
 
 // InitRequest is the body of envd's POST /init, which only the host may call.

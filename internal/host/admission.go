@@ -1,0 +1,134 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// idleSandbox is what a sandbox that does nothing takes of the machine, in
+// bytes: its kernel, the guest and an interpreter that waits.
+const idleSandbox = 64 << 20
+
+// minAvailable is the memory that must be free for another sandbox, in bytes:
+// its own, and room for the machine to notice that it is getting tight.
+const minAvailable = 2 * idleSandbox
+
+// BusyError says why there is no room for another sandbox, and when it is worth
+// asking again. It wraps ErrBusy.
+type BusyError struct {
+	Reason     string
+	RetryAfter time.Duration // whole seconds
+}
+
+func (e *BusyError) Error() string { return e.Reason }
+func (e *BusyError) Unwrap() error { return ErrBusy }
+
+// defaultBoots lets boots overlap where they wait for the disk or the kernel. More
+// at a time make each slower and none sooner.
+func defaultBoots() int { return 2 * runtime.NumCPU() }
+
+// defaultMaxSandboxes is how many idle sandboxes fit into the machine. A limit is
+// a bound, not a reservation: most sandboxes use a tenth of theirs, so the sum
+// of limits would refuse nearly all that fit. What is really used is looked at
+// when one is made, see admit.
+func defaultMaxSandboxes(memory int64) int {
+	if memory <= 0 {
+		return 64 // not to be told; a small machine
+	}
+	return int(min(max(memory/idleSandbox, 4), 4096))
+}
+
+// admit takes a place for a sandbox. The caller calls busy.Done in any case, and
+// release if there will be no sandbox.
+func (h *Host) admit() error {
+	available, known := availableMemory()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return ErrClosing
+	case h.taken >= h.cfg.MaxSandboxes:
+		return h.full()
+	case known && available < minAvailable && h.taken > 0:
+		return &BusyError{
+			Reason:     fmt.Sprintf("the machine has only %d MiB of memory left: wait until other sandboxes end", available>>20),
+			RetryAfter: 5 * time.Second,
+		}
+	}
+	h.taken++
+	h.busy.Add(1)
+	return nil
+}
+
+// full is the error at MaxSandboxes.
+func (h *Host) full() error {
+	return &BusyError{
+		Reason:     fmt.Sprintf("the server is full: it has %d sandboxes, the most it may have; end some, or wait until they time out", h.cfg.MaxSandboxes),
+		RetryAfter: 5 * time.Second,
+	}
+}
+
+// release gives back what admit took.
+func (h *Host) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.taken--
+}
+
+// queue waits for a turn to boot, in the order of arrival, and returns what ends
+// the turn. As many wait at most as there may be sandboxes.
+func (h *Host) queue(ctx context.Context) (leave func(), err error) {
+	timer := time.NewTimer(h.cfg.QueueTime)
+	defer timer.Stop()
+	select {
+	case h.boots <- struct{}{}:
+		return func() { <-h.boots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-timer.C:
+		return nil, &BusyError{
+			Reason:     fmt.Sprintf("too many sandboxes are being made at this moment: this one waited %v for its turn", h.cfg.QueueTime),
+			RetryAfter: 2 * time.Second,
+		}
+	}
+}
+
+// machineMemory is the memory of the machine, or of the container that this runs
+// in, in bytes; 0 if it cannot be told.
+func machineMemory() int64 {
+	total, _ := meminfo("MemTotal:")
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		// "max", and numbers beyond all memory, mean no limit.
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 && (total == 0 || n < total) {
+			total = n
+		}
+	}
+	return total
+}
+
+// availableMemory is what the machine can still give away without swapping, in
+// bytes.
+func availableMemory() (n int64, known bool) { return meminfo("MemAvailable:") }
+
+func meminfo(field string) (int64, bool) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == field {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10, err == nil
+		}
+	}
+	return 0, false
+}
