@@ -8,12 +8,14 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
@@ -22,7 +24,12 @@ import (
 
 const unauthorised = "unauthorized access, please provide a valid access token or method signing if supported"
 
-// Envd returns the handler of port 49983.
+// maxCall bounds one message of a call about files, in bytes: paths are all that
+// they carry.
+const maxCall = 64 << 10
+
+// Envd returns the handler of port 49983. Everything needs the sandbox's token, if
+// it has one, except GET /health; /files takes a signed URL as well.
 func (g *Guest) Envd() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -32,11 +39,32 @@ func (g *Guest) Envd() http.Handler {
 	mux.HandleFunc("POST /init", g.handleInit)
 	mux.HandleFunc("GET /files", g.handleDownload)
 	mux.HandleFunc("POST /files", g.handleUpload)
-	mux.HandleFunc("GET /envs", g.withToken(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.env()) }))
-	mux.HandleFunc("POST /cubby/oom", g.withToken(g.handleOOM))
-	prefix, rpc := envdconnect.NewFilesystemHandler(&filesystemService{g: g})
-	mux.HandleFunc(prefix, g.withToken(rpc.ServeHTTP))
-	return cors(mux)
+	mux.HandleFunc("POST /files/compose", g.handleCompose)
+	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.env()) })
+	mux.HandleFunc("GET /metrics", g.handleMetrics)
+	mux.HandleFunc("POST /cubby/oom", g.handleOOM)
+	prefix, rpc := envdconnect.NewFilesystemHandler(&filesystemService{g: g}, connect.WithReadMaxBytes(maxCall))
+	mux.Handle(prefix, rpc)
+	mux.Handle(g.processHandler())
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path)
+	})
+	return cors(g.guarded(mux))
+}
+
+// guarded asks for the token, except where the handler itself decides.
+func (g *Guest) guarded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "GET /health", "HEAD /health", "GET /files", "HEAD /files", "POST /files":
+		default:
+			if !g.authorised(r) {
+				writeError(w, http.StatusUnauthorized, unauthorised)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // cors lets any origin call: what protects a sandbox is its token.
@@ -47,17 +75,36 @@ func cors(h http.Handler) http.Handler {
 		header.Set("Access-Control-Expose-Headers", "*")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 			header.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+			// Repeated, because "*" would not cover Authorization.
 			allowed := r.Header.Get("Access-Control-Request-Headers")
 			if allowed == "" {
 				allowed = "*"
 			}
 			header.Set("Access-Control-Allow-Headers", allowed)
 			header.Set("Access-Control-Max-Age", "7200")
+			header.Add("Vary", "Access-Control-Request-Headers")
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// defaultKeepalive is how often E2B's envd says on a silent stream that it lives,
+// and headerKeepalive the header with which a client asks for another interval, in
+// seconds.
+const (
+	defaultKeepalive = 90 * time.Second
+	headerKeepalive  = "Keepalive-Ping-Interval"
+)
+
+// keepaliveInterval is how often the caller wants to hear of a silent stream.
+func keepaliveInterval(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get(headerKeepalive))
+	if err != nil || seconds < 1 || seconds > 24*60*60 {
+		return defaultKeepalive
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -87,16 +134,6 @@ func (g *Guest) authorised(r *http.Request) bool {
 	return token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(r.Header.Get(protocol.HeaderAccessToken))) == 1
 }
 
-func (g *Guest) withToken(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !g.authorised(r) {
-			writeError(w, http.StatusUnauthorized, unauthorised)
-			return
-		}
-		h(w, r)
-	}
-}
-
 // signature is E2B's for a path of GET or POST /files; expires is unix seconds
 // as text, empty for never.
 func signature(path, operation, user, token, expires string) string {
@@ -108,9 +145,21 @@ func signature(path, operation, user, token, expires string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
+func denied(message string) error { return &httpError{http.StatusUnauthorized, message} }
+
 // checkFiles says whether r may read or write a file: by the token or by a
-// signature of its path.
+// signature of its path. A token that is sent must fit, signature or not; a
+// signature is checked before its time, so that nobody learns from a forged one.
 func (g *Guest) checkFiles(r *http.Request, operation string) error {
+	q := r.URL.Query()
+	expires, until := q.Get("signature_expiration"), int64(0)
+	if expires != "" {
+		var err error
+		if until, err = strconv.ParseInt(expires, 10, 64); err != nil {
+			return badRequest("Invalid format for parameter signature_expiration: '%s' is not a number of seconds", cut(expires))
+		}
+		expires = strconv.FormatInt(until, 10) // what was signed is the number
+	}
 	token := g.token()
 	if token == "" {
 		return nil
@@ -119,42 +168,42 @@ func (g *Guest) checkFiles(r *http.Request, operation string) error {
 		if g.authorised(r) {
 			return nil
 		}
-		return errors.New(unauthorised)
+		return denied("access token present in header but does not match")
 	}
-	q := r.URL.Query()
-	got := q.Get("signature")
-	if got == "" {
-		return errors.New("missing signature query parameter")
+	if !q.Has("signature") {
+		return denied("missing signature query parameter")
 	}
-	expires := q.Get("signature_expiration")
 	want := signature(q.Get("path"), operation, q.Get("username"), token, expires)
-	if subtle.ConstantTimeCompare([]byte(want), []byte(got)) != 1 {
-		return errors.New("invalid signature")
+	if subtle.ConstantTimeCompare([]byte(want), []byte(q.Get("signature"))) != 1 {
+		return denied("invalid signature")
 	}
-	if expires != "" {
-		if at, err := strconv.ParseInt(expires, 10, 64); err != nil || at < time.Now().Unix() {
-			return errors.New("signature is already expired")
-		}
+	if expires != "" && until < time.Now().Unix() {
+		return denied("signature is already expired")
 	}
 	return nil
 }
 
+// cut shortens what a client sent, to be repeated in a message.
+func cut(s string) string {
+	const most = 256
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// handleInit takes what only the host may say. It ignores the timestamp: the
+// sandbox's clock is the host's own.
 func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(protocol.HeaderVersion, version.Version)
-	if !g.authorised(r) {
-		writeError(w, http.StatusUnauthorized, unauthorised)
-		return
-	}
 	var req protocol.InitRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 8<<20)).Decode(&req); err != nil && r.ContentLength != 0 {
 		writeError(w, http.StatusBadRequest, "bad request: "+err.Error())
 		return
 	}
-	for name, v := range req.EnvVars {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
-			writeError(w, http.StatusBadRequest, "bad environment variable "+strconv.Quote(name))
-			return
-		}
+	if err := g.checkInit(req); err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,4 +220,19 @@ func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
 		g.settings.workdir = path.Clean(req.DefaultWorkdir)
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (g *Guest) checkInit(req protocol.InitRequest) error {
+	for name, v := range req.EnvVars {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
+			return fmt.Errorf("bad environment variable %q", cut(name))
+		}
+	}
+	if _, err := g.account(req.DefaultUser); err != nil {
+		return err
+	}
+	if d := req.DefaultWorkdir; d != "" && (!path.IsAbs(d) || len(d) >= maxPath || strings.Contains(d, "\x00")) {
+		return fmt.Errorf("defaultWorkdir '%s' is not an absolute path", cut(d))
+	}
+	return nil
 }

@@ -174,6 +174,7 @@ func TestFilesRefused(t *testing.T) {
 		{"GET", "path=a%00b", "", "", 400, "NUL byte"},
 		{"GET", "path=" + strings.Repeat("a/", 3000), "", "", 400, "too long"},
 		{"GET", "path=file&username=nobody", "", "", 401, "invalid username: 'nobody'"},
+		{"GET", "", "", "", 400, "path '" + b.home + "' is a directory"},
 		{"POST", "path=dir", octets, "x", 400, "is a directory"},
 		{"POST", "path=new/", octets, "x", 400, "is a directory"},
 		{"POST", "path=fifo", octets, "x", 400, "is not a regular file"},
@@ -181,7 +182,11 @@ func TestFilesRefused(t *testing.T) {
 		{"POST", "", octets, "x", 400, "path query parameter is missing"},
 		{"POST", "path=x&mode=9", octets, "x", 400, "is not an octal file mode"},
 		{"POST", "path=x&mode=70000", octets, "x", 400, "is not an octal file mode"},
-		{"POST", "", "multipart/form-data", "x", 400, "multipart"},
+		{"POST", "", "multipart/form-data", "x", 400, "no multipart boundary"},
+		{"POST", "", "multipart/form-data; boundary=\"", "x", 400, "unsupported content type"},
+		{"POST", "path=x", "", "x", 400, "unsupported content type ''"},
+		{"POST", "path=x", "application/json", "{}", 400, "unsupported content type 'application/json'"},
+		{"POST", "path=~root/x", octets, "x", 400, "own home folder"},
 		{"POST", "path=/dev/full", octets, "x", 400, "is not a regular file"},
 	} {
 		var header []string
@@ -250,17 +255,32 @@ func TestToken(t *testing.T) {
 		{"health is open", "GET", "/health", "", 204, ""},
 		{"no token", "GET", "/files?path=f", "", 401, "missing signature query parameter"},
 		{"token", "GET", "/files?path=f", "T", 200, "secret text"},
-		{"wrong token", "GET", "/files?path=f", "t", 401, "unauthorized access"},
+		{"wrong token", "GET", "/files?path=f", "t", 401, `{"code":401,"message":"access token present in header but does not match"}`},
+		{"wrong token, right signature", "GET", "/files?" + signed("read", ""), "t", 401, "does not match"},
 		{"signature", "GET", "/files?" + signed("read", ""), "", 200, "secret text"},
 		{"signature in time", "GET", "/files?" + signed("read", later), "", 200, "secret text"},
 		{"signature too late", "GET", "/files?" + signed("read", earlier), "", 401, `{"code":401,"message":"signature is already expired"}`},
+		{"forged and too late", "GET", "/files?path=f&signature=v1_x&signature_expiration=" + earlier, "", 401, `{"code":401,"message":"invalid signature"}`},
+		{"later than signed", "GET", "/files?" + strings.Replace(signed("read", earlier), earlier, later, 1), "", 401, "invalid signature"},
+		{"time is no number", "GET", "/files?path=f&signature=v1_x&signature_expiration=soon", "", 400, "Invalid format for parameter signature_expiration"},
+		{"another path", "GET", "/files?" + strings.Replace(signed("read", ""), "path=f", "path=g", 1), "", 401, "invalid signature"},
+		{"the same file by another path", "GET", "/files?" + strings.Replace(signed("read", ""), "path=f", "path=./f", 1), "", 401, "invalid signature"},
+		{"another user", "GET", "/files?username=root&" + signed("read", ""), "", 401, "invalid signature"},
 		{"signature for writing", "GET", "/files?" + signed("write", ""), "", 401, "invalid signature"},
+		{"signature for reading", "POST", "/files?" + signed("read", ""), "", 401, "invalid signature"},
+		{"head", "HEAD", "/files?" + signed("read", ""), "", 200, ""},
 		{"upload without", "POST", "/files?path=f", "", 401, "missing signature"},
 		{"init without", "POST", "/init", "", 401, "unauthorized access"},
 		{"init again", "POST", "/init", "T", 204, ""},
 		{"envs without", "GET", "/envs", "", 401, "unauthorized access"},
 		{"envs", "GET", "/envs", "T", 200, "{}"},
+		{"metrics without", "GET", "/metrics", "", 401, "unauthorized access"},
+		{"compose without", "POST", "/files/compose", "", 401, "unauthorized access"},
+		{"compose with a signature", "POST", "/files/compose?" + signed("write", ""), "", 401, "unauthorized access"},
 		{"oom without", "POST", "/cubby/oom", "", 401, "unauthorized access"},
+		{"process without", "POST", "/process.Process/List", "", 401, "unauthorized access"},
+		{"nothing without", "GET", "/nothing", "", 401, "unauthorized access"},
+		{"nothing", "GET", "/nothing", "T", 404, `{"code":404,"message":"there is no GET /nothing"}`},
 		{"rpc without", "POST", "/filesystem.Filesystem/Stat", "", 401, "unauthorized access"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -279,9 +299,22 @@ func TestToken(t *testing.T) {
 
 func TestBrowsersMayCall(t *testing.T) {
 	b := newBox(t)
-	resp, _ := b.do("OPTIONS", "/files", nil, "Origin", "https://example.com", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "x-access-token")
-	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "*" || resp.Header.Get("Access-Control-Allow-Headers") != "x-access-token" {
-		t.Fatal(resp.Status, resp.Header)
+	b.do("POST", "/init", strings.NewReader(`{"accessToken":"T"}`))
+	for _, path := range []string{"/files", "/envs", "/filesystem.Filesystem/Stat", "/process.Process/Start"} {
+		resp, _ := b.do("OPTIONS", path, nil, "Origin", "https://example.com", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
+		if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "*" || resp.Header.Get("Access-Control-Allow-Headers") != "authorization,x-access-token" {
+			t.Errorf("%s: %s %v", path, resp.Status, resp.Header)
+		}
+		resp, _ = b.do("POST", path, nil, "Origin", "https://example.com")
+		if resp.StatusCode != 401 || resp.Header.Get("Access-Control-Allow-Origin") != "*" || resp.Header.Get("Access-Control-Expose-Headers") != "*" {
+			t.Errorf("%s, refused: %s %v", path, resp.Status, resp.Header)
+		}
+	}
+	req, _ := http.NewRequest("OPTIONS", b.code.URL+"/execute", nil)
+	req.Header.Set("Access-Control-Request-Method", "POST")
+	resp, err := plain.Do(req)
+	if err != nil || resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Error(resp, err)
 	}
 }
 
@@ -300,12 +333,15 @@ func TestFilesystemService(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := st.Msg.Entry
+	if e.Owner == "" || e.Group == "" {
+		t.Fatal(e)
+	}
 	if e.Name != "f" || e.Path != b.home+"/d/e/f" || e.Size != 5 || e.Mode != 0o640 || e.Permissions != "-rw-r-----" || e.Type != envd.FileType_FILE_TYPE_FILE || e.ModifiedTime == nil || e.SymlinkTarget != nil {
 		t.Fatal(e)
 	}
 	for name, kind := range map[string]envd.FileType{"d/link": envd.FileType_FILE_TYPE_DIRECTORY, "d/dangling": envd.FileType_FILE_TYPE_SYMLINK} {
 		st, err := c.Stat(ctx, connect.NewRequest(&envd.StatRequest{Path: name}))
-		if err != nil || st.Msg.Entry.Type != kind || st.Msg.Entry.SymlinkTarget == nil {
+		if err != nil || st.Msg.Entry.Type != kind || st.Msg.Entry.SymlinkTarget == nil || st.Msg.Entry.Permissions[0] != 'L' {
 			t.Fatal(name, st, err)
 		}
 	}
@@ -340,7 +376,6 @@ func TestFilesystemService(t *testing.T) {
 		_, err := c.MakeDir(ctx, connect.NewRequest(&envd.MakeDirRequest{Path: p}))
 		return err
 	}
-	_, move := c.Move(ctx, connect.NewRequest(&envd.MoveRequest{}))
 	for _, x := range []struct {
 		name string
 		err  error
@@ -352,7 +387,8 @@ func TestFilesystemService(t *testing.T) {
 		{"list of a file", list("d/e/f"), connect.CodeInvalidArgument},
 		{"make an old folder", makeDir("d"), connect.CodeAlreadyExists},
 		{"make a file", makeDir("d/e/f"), connect.CodeInvalidArgument},
-		{"not there yet", move, connect.CodeUnimplemented},
+		{"make a folder in a file", makeDir("d/e/f/g/h"), connect.CodeInvalidArgument},
+		{"stat of another's home", stat("~nobody/x"), connect.CodeInvalidArgument},
 	} {
 		if connect.CodeOf(x.err) != x.code {
 			t.Errorf("%s: %v", x.name, x.err)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -23,15 +24,18 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
 )
 
-// maxEntries bounds what one ListDir answers.
-const maxEntries = 100_000
+// What one ListDir answers is bounded: in entries, and in bytes of the messages.
+const (
+	maxEntries   = 100_000
+	maxListBytes = 32 << 20
+)
 
-// filesystemService is envd's filesystem.Filesystem. What it does not have yet
-// answers "unimplemented".
+// filesystemService is envd's filesystem.Filesystem.
 type filesystemService struct {
-	envdconnect.UnimplementedFilesystemHandler
 	g *Guest
 }
+
+var _ envdconnect.FilesystemHandler = (*filesystemService)(nil)
 
 // locate returns the user of a call and the path that it means.
 func (s *filesystemService) locate(h http.Header, p string) (account, string, error) {
@@ -46,19 +50,45 @@ func (s *filesystemService) locate(h http.Header, p string) (account, string, er
 	return a, abs, nil
 }
 
+// connectError gives an error about the file called name the code that fits.
 func connectError(name string, err error) error {
 	code := connect.CodeInternal
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code, err = connect.CodeNotFound, fmt.Errorf("path '%s' does not exist", name)
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):
+		code = connect.CodeAlreadyExists
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		code = connect.CodePermissionDenied
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case noSpace(err):
 		code = connect.CodeResourceExhausted
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
+		code = connect.CodeFailedPrecondition
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EINVAL),
+		errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
 		code = connect.CodeInvalidArgument
 	}
-	return connect.NewError(code, err)
+	// The wire has no other text, and names may be any.
+	return connect.NewError(code, errors.New(strings.ToValidUTF8(err.Error(), "\uFFFD")))
+}
+
+// ours are folders that a sandbox cannot do without, or that are no folders of a
+// disk at all: they can be neither moved nor removed, only what is in them.
+var ours = map[string]bool{"/": true, "/dev": true, "/proc": true, "/run": true, "/sys": true}
+
+// changeable is locate for what is to be moved or removed. An empty path, which
+// elsewhere is the home folder, is none here.
+func (s *filesystemService) changeable(h http.Header, p string) (account, string, error) {
+	a, name, err := s.locate(h, p)
+	switch {
+	case err != nil:
+		return a, "", err
+	case p == "":
+		return a, "", connect.NewError(connect.CodeInvalidArgument, errors.New("the path is empty"))
+	case ours[name]:
+		return a, "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' can be neither moved nor removed", name))
+	}
+	return a, name, nil
 }
 
 // Stat describes a path; of a symbolic link, the link itself with the type of
@@ -72,7 +102,7 @@ func (s *filesystemService) Stat(_ context.Context, req *connect.Request[envd.St
 	if err != nil {
 		return nil, connectError(name, err)
 	}
-	return connect.NewResponse(&envd.StatResponse{Entry: s.entry(name, st)}), nil
+	return connect.NewResponse(&envd.StatResponse{Entry: s.g.entry(name, st)}), nil
 }
 
 // MakeDir makes a folder and the parents that are missing.
@@ -103,7 +133,55 @@ func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[envd
 	if err != nil {
 		return nil, connectError(name, err)
 	}
-	return connect.NewResponse(&envd.MakeDirResponse{Entry: s.entry(name, st)}), nil
+	return connect.NewResponse(&envd.MakeDirResponse{Entry: s.g.entry(name, st)}), nil
+}
+
+// Move gives a file or folder another path, with the parents that are missing, and
+// replaces a file that is there.
+func (s *filesystemService) Move(_ context.Context, req *connect.Request[envd.MoveRequest]) (*connect.Response[envd.MoveResponse], error) {
+	_, from, err := s.changeable(req.Header(), req.Msg.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	a, to, err := s.changeable(req.Header(), req.Msg.GetDestination())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(from); err != nil { // before parents are made
+		return nil, connectError(from, err)
+	}
+	if err := s.g.makeDirs(a, path.Dir(to)); err != nil {
+		return nil, connectError(to, err)
+	}
+	// Not the package's Rename, which refuses every folder as destination; Linux
+	// lets a folder replace an empty one.
+	if err := syscall.Rename(from, to); err != nil {
+		if errors.Is(err, syscall.EXDEV) {
+			err = connect.NewError(connect.CodeFailedPrecondition,
+				fmt.Errorf("'%s' and '%s' are on different file systems: copy it, then remove it", from, to))
+			return nil, err
+		}
+		return nil, connectError(from, &os.LinkError{Op: "rename", Old: from, New: to, Err: err})
+	}
+	st, err := os.Lstat(to)
+	if err != nil {
+		return nil, connectError(to, err)
+	}
+	return connect.NewResponse(&envd.MoveResponse{Entry: s.g.entry(to, st)}), nil
+}
+
+// Remove removes a file, or a folder with all that is in it. What is not there is
+// no error.
+func (s *filesystemService) Remove(_ context.Context, req *connect.Request[envd.RemoveRequest]) (*connect.Response[envd.RemoveResponse], error) {
+	_, name, err := s.changeable(req.Header(), req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	// Below a file there is nothing, so nothing to remove.
+	if err := os.RemoveAll(name); err != nil && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, connectError(name, err)
+	}
+	return connect.NewResponse(&envd.RemoveResponse{}), nil
 }
 
 // ListDir lists a folder, each folder before what is in it, down to depth. It
@@ -120,15 +198,23 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[en
 	if !st.IsDir() {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is not a directory", name))
 	}
-	resp := &envd.ListDirResponse{}
-	if err := s.list(ctx, name, max(1, req.Msg.GetDepth()), resp); err != nil {
+	l := listing{g: s.g, ctx: ctx}
+	if err := l.dir(name, max(1, req.Msg.GetDepth())); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(resp), nil
+	return connect.NewResponse(&envd.ListDirResponse{Entries: l.entries}), nil
 }
 
-func (s *filesystemService) list(ctx context.Context, dir string, depth uint32, resp *envd.ListDirResponse) error {
-	if err := ctx.Err(); err != nil {
+// listing is one ListDir under way.
+type listing struct {
+	g       *Guest
+	ctx     context.Context
+	entries []*envd.EntryInfo
+	bytes   int
+}
+
+func (l *listing) dir(dir string, depth uint32) error {
+	if err := l.ctx.Err(); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
@@ -140,47 +226,56 @@ func (s *filesystemService) list(ctx context.Context, dir string, depth uint32, 
 		if err != nil {
 			continue // gone meanwhile
 		}
-		if len(resp.Entries) == maxEntries {
-			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("more than %d entries: list a smaller part", maxEntries))
-		}
 		name := path.Join(dir, e.Name())
-		resp.Entries = append(resp.Entries, s.entry(name, st))
-		if e.IsDir() && depth > 1 {
-			if err := s.list(ctx, name, depth-1, resp); err != nil && connect.CodeOf(err) != connect.CodeNotFound {
-				return err
-			}
+		entry := l.g.entry(name, st)
+		l.bytes += proto.Size(entry)
+		if len(l.entries) == maxEntries || l.bytes > maxListBytes {
+			return connect.NewError(connect.CodeResourceExhausted,
+				fmt.Errorf("more than %d entries or %d MiB of them: list a smaller part", maxEntries, maxListBytes>>20))
+		}
+		l.entries = append(l.entries, entry)
+		if !e.IsDir() || depth <= 1 {
+			continue
+		}
+		// One that is gone meanwhile has nothing in it; one whose path is longer
+		// than a path can be cannot be listed.
+		if err := l.dir(name, depth-1); err != nil && connect.CodeOf(err) != connect.CodeNotFound && len(name) < maxPath {
+			return err
 		}
 	}
 	return nil
 }
 
-// entry describes name, which Lstat described as st.
-func (s *filesystemService) entry(name string, st fs.FileInfo) *envd.EntryInfo {
+// entry describes name, which Lstat described as st: a symbolic link with the type
+// and mode of what it leads to, one that leads nowhere as itself.
+func (g *Guest) entry(name string, st fs.FileInfo) *envd.EntryInfo {
 	e := &envd.EntryInfo{
 		Name:         strings.ToValidUTF8(path.Base(name), "\uFFFD"), // the wire has no other text
 		Path:         strings.ToValidUTF8(name, "\uFFFD"),
 		Size:         st.Size(),
+		Mode:         uint32(st.Mode().Perm()),
 		Type:         fileType(st.Mode()),
 		Permissions:  st.Mode().String(),
 		ModifiedTime: timestamppb.New(st.ModTime()),
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		e.Mode = sys.Mode & 0o7777
-		e.Owner = s.ownerName(sys.Uid, s.g.cfg.UID)
-		e.Group = s.ownerName(sys.Gid, s.g.cfg.GID)
+		e.Owner = g.ownerName(sys.Uid, g.cfg.UID, "nobody")
+		e.Group = g.ownerName(sys.Gid, g.cfg.GID, "nogroup")
 	}
-	if st.Mode()&fs.ModeSymlink != 0 {
-		target, err := filepath.EvalSymlinks(name)
-		if err == nil {
-			if st, err := os.Stat(target); err == nil {
-				e.Type = fileType(st.Mode())
-			}
-		} else {
-			target, _ = os.Readlink(name)
+	if st.Mode()&fs.ModeSymlink == 0 {
+		e.Metadata = readMetadata(name)
+		return e
+	}
+	target, err := filepath.EvalSymlinks(name)
+	if err == nil {
+		if st, err := os.Stat(target); err == nil {
+			e.Type, e.Mode = fileType(st.Mode()), uint32(st.Mode().Perm())
 		}
-		target = strings.ToValidUTF8(target, "\uFFFD")
-		e.SymlinkTarget = &target
+	} else {
+		target, _ = os.Readlink(name)
 	}
+	target = strings.ToValidUTF8(target, "\uFFFD")
+	e.SymlinkTarget = &target
 	return e
 }
 
@@ -196,12 +291,16 @@ func fileType(m fs.FileMode) envd.FileType {
 	return envd.FileType_FILE_TYPE_UNSPECIFIED
 }
 
-func (s *filesystemService) ownerName(id, user uint32) string {
+// ownerName names the users and groups that a sandbox has. What its template
+// shows of the host belongs to nobody in it.
+func (g *Guest) ownerName(id, user uint32, nobody string) string {
 	switch id {
 	case 0:
 		return "root"
 	case user:
-		return s.g.cfg.UserName
+		return g.cfg.UserName
+	case 65534:
+		return nobody
 	}
 	return strconv.FormatUint(uint64(id), 10)
 }

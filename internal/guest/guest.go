@@ -62,6 +62,9 @@ type Guest struct {
 	children children
 	groups   *groups
 	contexts contexts
+	watches  watches
+	load     load
+	commands commands
 
 	mu       sync.Mutex // guards settings
 	settings settings
@@ -133,8 +136,9 @@ func (g *Guest) prepare() error {
 	return nil
 }
 
-// Close kills the kernels and waits until nothing of the guest runs.
+// Close kills the kernels and the commands, and waits until nothing of the guest runs.
 func (g *Guest) Close() {
+	g.commands.close()
 	g.cancel()
 	g.contexts.mu.Lock()
 	all := g.contexts.all

@@ -5,10 +5,12 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
 	"strings"
+	"syscall"
 )
 
 // account is a user of the sandbox.
@@ -31,10 +33,10 @@ func (g *Guest) account(name string) (account, error) {
 	case "root":
 		return account{"root", 0, 0, "/root"}, nil
 	}
-	return account{}, fmt.Errorf("invalid username: '%s'", name)
+	return account{}, fmt.Errorf("invalid username: '%s'", cut(name))
 }
 
-// requestUser returns who a request acts as: E2B's clients say so with a basic
+// requestUser returns who a call acts as: E2B's clients say so with a basic
 // authorisation without a password.
 func requestUser(h http.Header) string {
 	r := http.Request{Header: h}
@@ -42,10 +44,11 @@ func requestUser(h http.Header) string {
 	return name
 }
 
-// maxPath is the longest path that Linux takes.
+// maxPath is the longest path that Linux takes, with its end.
 const maxPath = 4096
 
-// path returns the absolute path that p means to the user.
+// path returns the absolute path that p means to the user; an empty one is the
+// home folder.
 func (a account) path(p string) (string, error) {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
@@ -55,11 +58,17 @@ func (a account) path(p string) (string, error) {
 	case p == "~":
 		return a.home, nil
 	case strings.HasPrefix(p, "~/"):
-		return path.Join(a.home, p[2:]), nil
+		p = p[2:]
+	case strings.HasPrefix(p, "~"):
+		// So E2B does; a file that has such a name is called ./~name.
+		return "", fmt.Errorf("path '%s': only one's own home folder can be named with '~'", cut(p))
 	case strings.HasPrefix(p, "/"):
 		return path.Clean(p), nil
 	}
-	return path.Join(a.home, p), nil
+	if p = path.Join(a.home, p); len(p) >= maxPath {
+		return "", errors.New("the path is too long")
+	}
+	return p, nil
 }
 
 // resolve is path for the default user; what is no path at all stays as it is and
@@ -76,11 +85,12 @@ func (g *Guest) resolve(p string) string {
 	return abs
 }
 
-// makeDirs makes p and the parents that are missing, all the user's.
+// makeDirs makes p and the parents that are missing, all the user's. Where a file
+// is in the way the error is ENOTDIR.
 func (g *Guest) makeDirs(a account, p string) error {
 	if st, err := os.Stat(p); err == nil {
 		if !st.IsDir() {
-			return fmt.Errorf("path '%s' is not a directory", p)
+			return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
 		}
 		return nil
 	}
@@ -90,10 +100,14 @@ func (g *Guest) makeDirs(a account, p string) error {
 		}
 	}
 	if err := os.Mkdir(p, 0o755); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil // somebody else was quicker
+		if !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-		return err
+		// Somebody else was quicker, or the name is a link to nothing.
+		if st, err := os.Stat(p); err != nil || !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
+		}
+		return nil
 	}
 	if g.cfg.SwitchUser {
 		return os.Lchown(p, a.uid, a.gid)
