@@ -1,0 +1,256 @@
+// Package hosttest gives tests a host whose sandboxes are HTTP servers in the
+// test's own process: everything but the walls.
+package hosttest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Engine is an engine.Engine. The zero value's machines have an envd that knows
+// what the host asks of it, and nothing else. It is safe for concurrent use; the
+// fields are set before the first Start.
+type Engine struct {
+	// Ports answers on further ports, and on envd's what the host does not ask.
+	Ports map[int]http.Handler
+	// Boot is called for each Start and may take its time or fail.
+	Boot func(ctx context.Context, spec engine.Spec) error
+	// Unenforced is what each machine does not enforce.
+	Unenforced []string
+	// Close is called when a machine is closed; its error is the machine's.
+	Close func(spec engine.Spec) error
+
+	mu       sync.Mutex
+	machines []*Machine
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// Name implements engine.Engine.
+func (e *Engine) Name() string { return "test" }
+
+// Probe implements engine.Engine.
+func (e *Engine) Probe(context.Context) error { return nil }
+
+// Start implements engine.Engine.
+func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
+	if e.Boot != nil {
+		if err := e.Boot(ctx, spec); err != nil {
+			return nil, err
+		}
+	}
+	m := &Machine{Spec: spec, engine: e, servers: map[int]*server{}, exit: make(chan engine.Exit, 1)}
+	e.mu.Lock()
+	e.machines = append(e.machines, m)
+	e.mu.Unlock()
+	return m, nil
+}
+
+// Restore implements engine.Engine, and cannot.
+func (e *Engine) Restore(context.Context, engine.Spec, string) (engine.Machine, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Machines returns every machine that was started.
+func (e *Engine) Machines() []*Machine {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]*Machine(nil), e.machines...)
+}
+
+// Machine is an engine.Machine.
+type Machine struct {
+	Spec   engine.Spec
+	engine *Engine
+	exit   chan engine.Exit
+
+	mu      sync.Mutex
+	init    protocol.InitRequest
+	usage   engine.Usage
+	servers map[int]*server // by port
+	closed  bool
+	closes  int
+}
+
+// Init is what the host told the guest.
+func (m *Machine) Init() protocol.InitRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.init
+}
+
+// Closed says whether, and how many times, the host closed the machine.
+func (m *Machine) Closed() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closes
+}
+
+// SetUsage sets what Usage says from now on.
+func (m *Machine) SetUsage(u engine.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.usage = u
+}
+
+// Die ends the machine as if its kernel had crashed.
+func (m *Machine) Die(why string) { m.stop(engine.Exit{Err: errors.New(why)}) }
+
+// Dial implements engine.Machine.
+func (m *Machine) Dial(_ context.Context, port int) (net.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, engine.ErrEnded
+	}
+	s := m.servers[port]
+	if s == nil {
+		handler := m.engine.Ports[port]
+		if port == protocol.EnvdPort {
+			handler = m.envd(handler)
+		}
+		if handler == nil {
+			return nil, fmt.Errorf("port %d: %w", port, engine.ErrPortClosed)
+		}
+		s = serve(handler)
+		m.servers[port] = s
+	}
+	return s.dial()
+}
+
+// envd answers what the host asks of a guest.
+func (m *Machine) envd(other http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /init", func(w http.ResponseWriter, r *http.Request) {
+		var req protocol.InitRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		m.mu.Lock()
+		m.init = req
+		m.mu.Unlock()
+		w.Header().Set(protocol.HeaderVersion, version.Version)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /cubby/oom", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	if other != nil {
+		mux.Handle("/", other)
+	}
+	return mux
+}
+
+// Checkpoint implements engine.Machine, and cannot.
+func (m *Machine) Checkpoint(context.Context, string, engine.CheckpointOptions) error {
+	return errors.ErrUnsupported
+}
+
+// Pause implements engine.Machine, and cannot.
+func (m *Machine) Pause(context.Context) error { return errors.ErrUnsupported }
+
+// Resume implements engine.Machine, and cannot.
+func (m *Machine) Resume(context.Context) error { return errors.ErrUnsupported }
+
+// Usage implements engine.Machine.
+func (m *Machine) Usage(context.Context) (engine.Usage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return engine.Usage{}, engine.ErrEnded
+	}
+	return m.usage, nil
+}
+
+// Unenforced implements engine.Machine.
+func (m *Machine) Unenforced() []string { return m.engine.Unenforced }
+
+// Wait implements engine.Machine.
+func (m *Machine) Wait() <-chan engine.Exit { return m.exit }
+
+// Close implements engine.Machine.
+func (m *Machine) Close() error {
+	m.mu.Lock()
+	m.closes++
+	m.mu.Unlock()
+	m.stop(engine.Exit{})
+	if m.engine.Close != nil {
+		return m.engine.Close(m.Spec)
+	}
+	return nil
+}
+
+func (m *Machine) stop(exit engine.Exit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.closed = true
+	for _, s := range m.servers {
+		s.close()
+	}
+	m.exit <- exit
+	close(m.exit)
+}
+
+// server is one port of a machine.
+type server struct {
+	http  *http.Server
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+	ended chan struct{}
+}
+
+func serve(h http.Handler) *server {
+	s := &server{http: &http.Server{Handler: h}, conns: make(chan net.Conn), done: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		_ = s.http.Serve(s) // ends with Close
+	}()
+	return s
+}
+
+func (s *server) dial() (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case s.conns <- theirs:
+		return ours, nil
+	case <-s.done:
+		return nil, engine.ErrEnded
+	}
+}
+
+func (s *server) close() {
+	_ = s.http.Close()
+	<-s.ended
+}
+
+// Accept implements net.Listener.
+func (s *server) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.conns:
+		return c, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (s *server) Close() error {
+	s.once.Do(func() { close(s.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (s *server) Addr() net.Addr { return &net.UnixAddr{Name: "machine", Net: "test"} }
