@@ -31,6 +31,7 @@ type ProxyError struct {
 	Message   string `json:"message"`
 	Port      int    `json:"port,omitempty"`
 	Code      int    `json:"code"`
+	Hint      string `json:"hint,omitempty"` // Cubby: what to do about it
 }
 
 // NewSandbox is the body of POST /v2/sandboxes and, with Secure, of POST

@@ -204,6 +204,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (team stri
 		s.log.Error("API key cannot be looked up", "err", err)
 		writeError(w, http.StatusServiceUnavailable, "API keys cannot be looked up now", "the server's log says why")
 	default:
+		noteTeam(r.Context(), team)
 		return team, true
 	}
 	return "", false

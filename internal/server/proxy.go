@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"path"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
@@ -15,38 +19,76 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
+// headerTrafficToken is what requests to a sandbox carry that was created closed
+// to the public.
+const headerTrafficToken = "E2b-Traffic-Access-Token"
+
+// cutAfter is how long a client that does not read may hold a stream up whose
+// sandbox has ended.
+const cutAfter = 2 * time.Second
+
 // proxy hands a request to a port of a sandbox.
-func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string) {
-	port, err := strconv.Atoi(r.Header.Get(protocol.HeaderSandboxPort))
-	if err != nil || port < 1 || port > 65535 {
-		writeError(w, http.StatusBadRequest, "Invalid sandbox port", "set the header "+protocol.HeaderSandboxPort+" to a port between 1 and 65535")
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
+	if refused := t.admit(r); refused != nil {
+		refused.write(w)
 		return
 	}
-	box, err := s.host.Get(id)
-	if err != nil {
-		notFound(w, id)
-		return
-	}
-	if port == protocol.EnvdPort && hostOnly(r.URL.Path) {
-		writeError(w, http.StatusNotFound, "404 page not found", "")
-		return
-	}
-	if port == protocol.CodeInterpreterPort && r.Method == http.MethodPost && r.URL.Path == "/execute" {
-		end := box.BeginRun(runTimeout(r))
+	if t.port == protocol.CodeInterpreterPort && r.Method == http.MethodPost && r.URL.Path == "/execute" {
+		end := t.box.BeginRun(runTimeout(r))
 		defer end()
 	}
+	rc := http.NewResponseController(w)
 	// Without it Go's server closes the request's body once the answer has
 	// begun, and one to ten in a hundred streamed commands break under load.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
+	if err := rc.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
 		s.log.Error("no full duplex", "err", err)
 	}
-	s.reverseProxy(box, port).ServeHTTP(w, r)
+	// What comes out of an ended sandbox ends by itself; a write to a client that
+	// does not read would not.
+	stop := context.AfterFunc(s.life(t.box), func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })
+	defer stop()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	s.reverseProxy(t).ServeHTTP(&answer{ResponseWriter: w, cancel: cancel}, r.WithContext(ctx))
+}
+
+// admit says why r must not reach the port, if it must not.
+func (t *target) admit(r *http.Request) *refusal {
+	if t.port == protocol.EnvdPort {
+		if hostOnly(r.URL.Path) {
+			return &refusal{status: http.StatusNotFound, message: "404 page not found"}
+		}
+	} else if refused := t.admitTraffic(r); refused != nil {
+		return refused
+	}
+	if r.URL.Opaque != "" {
+		// It would travel as it is, whatever the path that was looked at.
+		return &refusal{status: http.StatusBadRequest, message: "malformed request target"}
+	}
+	return nil
+}
+
+// admitTraffic checks the token of a sandbox that is closed to the public.
+func (t *target) admitTraffic(r *http.Request) *refusal {
+	const prefix, header = "Sandbox is secured with traffic access token. ", "'e2b-traffic-access-token'"
+	if t.box.TrafficToken == "" {
+		return nil
+	}
+	got := r.Header.Get(headerTrafficToken)
+	switch {
+	case got == "":
+		return &refusal{status: http.StatusForbidden, id: t.box.ID, message: prefix + "Token header " + header + " is missing"}
+	case subtle.ConstantTimeCompare([]byte(got), []byte(t.box.TrafficToken)) != 1:
+		return &refusal{status: http.StatusForbidden, id: t.box.ID, message: prefix + "Provided token in header " + header + " is invalid"}
+	}
+	return nil
 }
 
 // hostOnly reports whether a path of envd is for the host alone. The guest
 // cannot tell: every caller reaches it over the same channel.
-func hostOnly(path string) bool {
-	return path == "/init" || strings.HasPrefix(path, "/cubby/")
+func hostOnly(p string) bool {
+	p = path.Clean("/" + strings.ToLower(p))
+	return p == "/init" || p == "/cubby" || strings.HasPrefix(p, "/cubby/")
 }
 
 // runTimeout is the time that the client gives an execution; zero means none.
@@ -58,30 +100,132 @@ func runTimeout(r *http.Request) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-func (s *Server) reverseProxy(box *host.Sandbox, port int) http.Handler {
+// life returns a context that ends with the sandbox. All requests to it share
+// one, for a context costs an idle stream less than a goroutine.
+func (s *Server) life(box *host.Sandbox) context.Context {
+	if ctx, ok := s.lives.Load(box); ok {
+		return ctx.(context.Context)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if other, loaded := s.lives.LoadOrStore(box, ctx); loaded {
+		cancel()
+		return other.(context.Context)
+	}
+	go func() {
+		<-box.Done()
+		s.lives.Delete(box)
+		cancel()
+	}()
+	return ctx
+}
+
+func (s *Server) reverseProxy(t *target) http.Handler {
 	return &httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme = "http"
-			p.Out.URL.Host = net.JoinHostPort("localhost", strconv.Itoa(port))
-			p.Out.Host = p.In.Host
-		},
-		Transport:     box.Transport(port),
-		FlushInterval: -1, // everything is a stream
+		Rewrite:        t.rewrite,
+		Transport:      t.box.Transport(t.port),
+		FlushInterval:  -1, // everything is a stream
+		BufferPool:     &buffers,
+		ModifyResponse: checkStatus,
+		ErrorLog:       s.proxyLog,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			switch {
-			case errors.Is(err, context.Canceled):
-				// The client went away; nobody reads an answer.
-			case errors.Is(err, engine.ErrPortClosed):
-				writeJSON(w, http.StatusBadGateway, protocol.ProxyError{
-					SandboxID: box.ID, Port: port, Code: http.StatusBadGateway, Message: "The sandbox is running but port is not open"})
-			default:
-				s.log.Debug("data plane", "sandbox_id", box.ID, "port", port, "err", err)
-				notFound(w, box.ID)
+			if a, ok := w.(*answer); ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
+				return // the client went away; nobody reads an answer
 			}
+			s.log.Debug("data plane", "sandbox_id", t.box.ID, "port", t.port, "err", err)
+			s.explain(t, err).write(w)
 		},
 	}
 }
 
-func notFound(w http.ResponseWriter, id string) {
-	writeJSON(w, http.StatusBadGateway, protocol.ProxyError{SandboxID: id, Code: http.StatusBadGateway, Message: "The sandbox was not found"})
+// explain says what an error on the way to the sandbox means.
+func (s *Server) explain(t *target, err error) *refusal {
+	if _, ended := s.host.Get(t.box.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
+		return gone(t.box.ID)
+	}
+	// A closed port is refused at once and for good: unlike E2B's there is no
+	// forwarder between that may not have seen the port yet, so no second try.
+	e := &refusal{status: http.StatusBadGateway, id: t.box.ID, port: t.port, message: "The sandbox is running but port is not open"}
+	if !errors.Is(err, engine.ErrPortClosed) {
+		e.message = "The sandbox is running but the connection to its port failed"
+	}
+	return e
 }
+
+// private are the headers that are between a client and this server.
+var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, headerTrafficToken, protocol.HeaderAPIKey}
+
+// rewrite makes the request that the sandbox gets.
+func (t *target) rewrite(p *httputil.ProxyRequest) {
+	out := p.Out
+	out.URL.Scheme, out.URL.User = "http", nil
+	out.URL.Host = net.JoinHostPort("localhost", strconv.Itoa(t.port))
+	out.URL.RawQuery = p.In.URL.RawQuery // as it is: whoever reads it judges it
+	out.Host = p.In.Host
+	for _, name := range private {
+		out.Header.Del(name)
+	}
+	if strings.HasPrefix(out.Header.Get("Authorization"), "Bearer e2b_") {
+		out.Header.Del("Authorization") // an API key in its other form
+	}
+	if t.port == protocol.EnvdPort {
+		return
+	}
+	if t.port != protocol.CodeInterpreterPort {
+		out.Header.Del(protocol.HeaderAccessToken) // it opens envd, and is no other program's
+	}
+	out.Header.Set("X-Forwarded-Host", p.In.Host)
+	if mask := t.box.MaskRequestHost; mask != "" {
+		out.Host = strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(t.port))
+	}
+}
+
+// checkStatus refuses what Go's client lets through and its server does not.
+func checkStatus(r *http.Response) error {
+	if r.StatusCode < 200 && r.StatusCode != http.StatusSwitchingProtocols {
+		return errors.New("bad status in the sandbox's answer")
+	}
+	return nil
+}
+
+// bufferSize is how much of an answer is copied at once.
+const bufferSize = 32 << 10
+
+// buffers lends the buffers of answers that are being copied.
+var buffers bufferPool
+
+type bufferPool struct{ p sync.Pool }
+
+func (b *bufferPool) Get() []byte {
+	if buf, ok := b.p.Get().(*[bufferSize]byte); ok {
+		return buf[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *bufferPool) Put(buf []byte) { b.p.Put((*[bufferSize]byte)(buf)) }
+
+// maxInformational bounds the 1xx answers that precede one from a sandbox.
+const maxInformational = 64
+
+// answer keeps a sandbox from sending informational answers for ever: each
+// would be let through, and none of them ends the request.
+type answer struct {
+	http.ResponseWriter
+	cancel  context.CancelFunc
+	seen    int // one goroutine's at a time
+	flooded atomic.Bool
+}
+
+func (a *answer) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		if a.seen++; a.seen > maxInformational {
+			a.flooded.Store(true)
+			a.cancel()
+			return
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

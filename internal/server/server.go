@@ -4,8 +4,11 @@ package server
 
 import (
 	"context"
+	"log"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync"
 
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -35,10 +38,13 @@ type Keys interface {
 
 // Server routes requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
-	cfg     Config
-	host    *host.Host
-	log     *slog.Logger
-	control http.Handler
+	cfg      Config
+	host     *host.Host
+	log      *slog.Logger
+	proxyLog *log.Logger // what net/http has to say
+	control  http.Handler
+	handler  http.Handler
+	lives    sync.Map // *host.Sandbox to a context.Context that ends with it
 }
 
 // New returns a server.
@@ -49,17 +55,51 @@ func New(cfg Config) *Server {
 	if cfg.Access == nil {
 		cfg.Access = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, host: cfg.Host, log: cfg.Logger}
+	s := &Server{cfg: cfg, host: cfg.Host, log: cfg.Logger, proxyLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
 	s.control = s.controlPlane()
+	s.handler = s.logged(s.dispatch)
 	return s
 }
 
-// ServeHTTP implements http.Handler. The routing headers win over every path,
-// since GET /health exists on both sides.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if id := r.Header.Get(protocol.HeaderSandboxID); id != "" {
-		s.proxy(w, r, id)
-		return
+// ServeHTTP implements http.Handler. Unlike a ServeMux it takes CONNECT and
+// requests in the absolute form, as a proxy is sent them.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	t, refused := s.route(r)
+	switch {
+	case refused != nil:
+		refused.write(w)
+	case t != nil && r.Method == http.MethodConnect:
+		noteTarget(r.Context(), t)
+		s.openTunnel(w, r, t)
+	case t != nil:
+		noteTarget(r.Context(), t)
+		s.proxy(w, r, t)
+	case (r.Method == http.MethodConnect || r.URL.IsAbs()) && !s.own(r):
+		foreign(r).write(w)
+	case r.Method == http.MethodConnect:
+		s.openTunnel(w, r, nil)
+	case asksForRouting(r):
+		preflight(w, r)
+	default:
+		s.control.ServeHTTP(w, r)
 	}
-	s.control.ServeHTTP(w, r)
+}
+
+// asksForRouting reports whether a browser asks before a request that will carry
+// the routing headers. The question itself does not, so no sandbox can answer it.
+func asksForRouting(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" &&
+		strings.Contains(strings.ToLower(r.Header.Get("Access-Control-Request-Headers")), strings.ToLower(protocol.HeaderSandboxID))
+}
+
+// preflight lets any origin call: what protects a sandbox is its token.
+func preflight(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+	h.Set("Access-Control-Max-Age", "7200")
+	w.WriteHeader(http.StatusNoContent)
 }
