@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/internal/guest"
@@ -14,7 +13,7 @@ import (
 
 func main() {
 	gvisor.Dispatch()
-	if filepath.Base(os.Args[0]) == guest.Name {
+	if guest.IsGuest(os.Args[0]) {
 		os.Exit(guest.Main())
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

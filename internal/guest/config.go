@@ -50,10 +50,11 @@ type Config struct {
 	// Env is the environment of kernels beside HOME, USER and LOGNAME.
 	Env []string
 	// CgroupDir is the pids controller under which cells get groups of their
-	// own; empty, or not writable, falls back to looking through /proc.
+	// own; empty, or not writable, falls back to looking through /proc. A
+	// process 1 mounts its own.
 	CgroupDir string
 	// Init makes the guest a process 1: it reaps orphans, sets limits that its
-	// children inherit, hides itself and owns Home's owner.
+	// children inherit, hides itself, owns Home's owner, and installs sudo.
 	Init bool
 }
 
@@ -63,7 +64,6 @@ func ConfigFromEnv() Config {
 	c := Config{
 		UID: 1000, GID: 1000, SwitchUser: os.Getuid() == 0, UserName: "user", Home: "/home/user",
 		KernelDir:    "/run/cubby/kernels",
-		CgroupDir:    "/sys/fs/cgroup/pids",
 		Interpreters: map[string]string{},
 		Missing:      map[string]string{},
 		Init:         os.Getpid() == 1,

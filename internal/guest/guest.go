@@ -21,19 +21,27 @@ import (
 
 	"github.com/cubby-sandbox/cubby/internal/channel"
 	"github.com/cubby-sandbox/cubby/internal/guest/kernel"
+	"github.com/cubby-sandbox/cubby/internal/guest/sudo"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// Name is the base name of argv[0] under which a program that embeds this package
-// must call Main first thing.
+// Name is the base name of argv[0] under which the guest is started. A program
+// that embeds this package must call Main first thing if IsGuest says so.
 const Name = "cubby-guest"
 
 // channelFD is where the host puts the guest's end of the channel.
 const channelFD = 3
 
+// IsGuest reports whether a program that embeds this package was started as one
+// of the guest's programs, by its argv[0].
+func IsGuest(arg0 string) bool { return filepath.Base(arg0) == Name || sudo.Is(arg0) }
+
 // Main is the program of process 1, and of the helpers that it starts from its own
 // binary. It returns the exit status.
 func Main() int {
+	if sudo.Is(os.Args[0]) {
+		return sudo.Main(os.Args)
+	}
 	if len(os.Args) > 1 && os.Args[1] == kernel.BashArg {
 		return kernel.BashMain()
 	}
@@ -78,7 +86,7 @@ func New(ctx context.Context, cfg Config) (*Guest, error) {
 		g.cancel()
 		return nil, err
 	}
-	g.groups = newGroups(cfg.CgroupDir, cfg.PIDs)
+	g.groups = newGroups(g.cfg.CgroupDir)
 	if cfg.Init {
 		g.wg.Go(func() { g.children.reap(g.ctx) })
 	}
@@ -112,13 +120,24 @@ func (g *Guest) prepare() error {
 			syscall.RLIMIT_CORE:   {},
 		}
 		if g.cfg.PIDs > 0 {
-			// Not held against root, so not against us.
+			// Not held against us, who have the capabilities that withhold takes
+			// from everybody else.
 			limits[unix.RLIMIT_NPROC] = syscall.Rlimit{Cur: uint64(g.cfg.PIDs), Max: uint64(g.cfg.PIDs)}
 		}
 		for which, limit := range limits {
 			if err := syscall.Setrlimit(which, &limit); err != nil {
 				slog.Warn("guest: set a limit", "resource", which, "err", err)
 			}
+		}
+		var err error
+		if g.cfg.CgroupDir, err = mountCgroups(); err != nil {
+			return err
+		}
+		if err := sudo.Install("/usr/bin"); err != nil {
+			slog.Warn("guest: no sudo", "err", err)
+		}
+		if err := withhold(); err != nil {
+			return err
 		}
 	}
 	files, err := kernel.Files()

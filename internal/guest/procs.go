@@ -23,7 +23,7 @@ const killTime = 2 * time.Second
 // were not there when it began and that descend from its kernel, share its
 // session or, if nothing else runs, have lost their parents.
 type groups struct {
-	dir string // the parent control group; empty without a controller
+	dir string // the root of the controller; empty without one
 
 	mu   sync.Mutex
 	next int
@@ -38,24 +38,18 @@ type processGroup struct {
 	before map[int]uint64
 }
 
-// newGroups makes the parent group, with a bound on all that the code starts.
-func newGroups(controller string, pids int) *groups {
+// newGroups keeps groups below controller. They tell processes apart and bound
+// none: gVisor charges a new process to any one of its hierarchies, so that
+// pids.max would hold by chance.
+func newGroups(controller string) *groups {
 	gs := &groups{live: map[*processGroup]bool{}}
 	if controller == "" {
 		return gs
 	}
-	dir := filepath.Join(controller, "cubby")
 	if _, err := os.Stat(filepath.Join(controller, "cgroup.procs")); err != nil {
 		return gs
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return gs
-	}
-	if pids > 0 {
-		// Refused where the controller cannot bound: RLIMIT_NPROC still does.
-		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(pids)), 0o644)
-	}
-	gs.dir = dir
+	gs.dir = controller
 	return gs
 }
 

@@ -197,6 +197,9 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 		// Boot from our own binary; see RATIONALE.md, "gVisor is pinned".
 		"sidecar-usage-policy": "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"net-disconnect-ok":    "true",
+		// For sudo. Nothing of the host leads to root that way: its files belong
+		// to nobody inside.
+		"allow-suid": "true",
 		// Joining a shared empty namespace, gVisor's default, moves a thread of
 		// this process there, which without root can never come back.
 		"gofer-network-namespace": "new",

@@ -65,9 +65,6 @@ func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
-			// The guest keeps processes within their number, and a cell's
-			// processes together, with cgroups of the machine's own kernel.
-			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
 			tmpfs("/dev/shm", "mode=1777", shmSize),
 			tmpfs("/run", "mode=0755", runSize),
 		},
