@@ -255,3 +255,17 @@ func until(t *testing.T, what string, check func() error) {
 		}
 	}
 }
+
+// serveOnce starts a server that is not meant to start, and returns what it says.
+func serveOnce(t *testing.T, dataDir string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, testenv.Cubby(t), "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return string(out), nil
+	}
+	return string(out), err
+}

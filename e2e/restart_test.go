@@ -1,0 +1,109 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+// TestRestart: a server that is stopped or killed leaves nothing that runs, and
+// its next start knows what became of every sandbox.
+func TestRestart(t *testing.T) {
+	testenv.CheckLeaks(t)
+	dir, whole := os.Getenv("TMPDIR"), t
+	s := startIn(t, dir)
+	key := s.Key
+	if key == "" {
+		t.Fatal("the first start shows no key")
+	}
+	for _, test := range []struct {
+		name string
+		end  func(t *testing.T, s *server)
+	}{
+		{"stopped", func(t *testing.T, s *server) { s.stop(t) }},
+		{"killed", func(t *testing.T, s *server) {
+			if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			s.cmd.Wait() // says that it was killed
+		}},
+		{"its child killed", func(t *testing.T, s *server) {
+			for _, pid := range s.processes(t) {
+				if pid != s.cmd.Process.Pid {
+					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := s.cmd.Wait(); err == nil {
+				t.Error("a server without the process that serves says that all is well")
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := s.create(t, key)
+			s.upload(t, b, "/tmp/x", "x")
+			test.end(t, s)
+			next := startIn(t, dir)
+			if next.Key != "" && next.Key != key {
+				t.Errorf("a later start shows the key %q", next.Key)
+			}
+			for _, ask := range []string{"/sandboxes", "/v2/sandboxes"} {
+				var all []struct{ SandboxID string }
+				call(t, http.DefaultClient, "GET", next.URL+ask, nil, "X-API-KEY", key).decode(t, 200, &all)
+				if len(all) != 0 {
+					t.Errorf("%s: %+v", ask, all)
+				}
+			}
+			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", key), http.StatusNotFound, b.ID)
+			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/health", nil, b.routed(portEnvd)...), http.StatusBadGateway, "not found")
+			next.create(t, key)
+			next.stop(t)
+			s = startIn(whole, dir)
+		})
+	}
+
+	t.Run("a folder whose state cannot be read is left alone", func(t *testing.T) {
+		s.stop(t)
+		broken := filepath.Join(dir, "broken", "data")
+		if err := os.MkdirAll(broken, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(broken, "cubby.db")
+		if err := os.WriteFile(path, []byte("no database at all, but somebody's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := serveOnce(t, broken)
+		if err == nil {
+			t.Errorf("it serves: %s", out)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != "no database at all, but somebody's" {
+			t.Errorf("the file was touched: %q, %v", text, err)
+		}
+		t.Logf("it says: %s", out)
+	})
+}
+
+// TestOneServerForAFolder: a second server on the same folder is refused and
+// harms nothing.
+func TestOneServerForAFolder(t *testing.T) {
+	s := start(t)
+	b := s.create(t, s.Key)
+	out, err := serveOnce(t, s.DataDir)
+	if err == nil {
+		t.Errorf("it serves: %s", out)
+	}
+	if want := fmt.Sprint(s.cmd.Process.Pid); len(out) == 0 {
+		t.Errorf("it says nothing, not even %s", want)
+	}
+	if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "echo fine"}, b.routed(portEnvd)...); err != nil || out.Stdout != "fine\n" {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
