@@ -1,0 +1,155 @@
+//go:build linux
+
+package guest
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
+)
+
+const (
+	// maxCommands bounds the commands that have something open: each costs the
+	// guest up to three descriptors.
+	maxCommands = 1000
+	// maxConfigs bounds, in bytes, the arguments and environments of all of them.
+	maxConfigs = 64 << 20
+	// remembered is how long, and maxRemembered of how many commands, the end is
+	// kept for who asks late.
+	remembered    = 30 * time.Second
+	maxRemembered = 1000
+)
+
+var (
+	errTooMany = errors.New("too many commands are running: end some of them first")
+	errClosing = errors.New("the sandbox is ending")
+)
+
+// commands are those that clients of envd have started.
+type commands struct {
+	mu     sync.Mutex
+	live   map[uint32]*command
+	past   []pastCommand // oldest first
+	open   int           // that have something open
+	size   int           // bytes, of their configurations
+	closed bool
+}
+
+// pastCommand is the end of a command.
+type pastCommand struct {
+	pid uint32
+	tag *string
+	end *envd.ProcessEvent_EndEvent
+	at  time.Time
+}
+
+// reserve makes room for a command with a configuration of size bytes. Without an
+// error, free must follow.
+func (cs *commands) reserve(wg *sync.WaitGroup, size int) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case cs.closed:
+		return errClosing
+	case cs.open >= maxCommands, cs.size+size > maxConfigs:
+		return errTooMany
+	}
+	cs.open++
+	cs.size += size
+	wg.Add(1)
+	return nil
+}
+
+func (cs *commands) free(wg *sync.WaitGroup, size int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.open--
+	cs.size -= size
+	wg.Done()
+}
+
+// close refuses commands from now on.
+func (cs *commands) close() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.closed = true
+}
+
+func (cs *commands) add(c *command) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.live == nil {
+		cs.live = map[uint32]*command{}
+	}
+	pid := c.info.GetPid()
+	cs.live[pid] = c
+	cs.past = slices.DeleteFunc(cs.past, func(p pastCommand) bool { return p.pid == pid }) // the number is taken again
+}
+
+// over moves c to the past.
+func (cs *commands) over(c *command) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.live[c.info.GetPid()] == c { // not a later one with its number
+		delete(cs.live, c.info.GetPid())
+		cs.past = append(cs.past, pastCommand{c.info.GetPid(), c.info.Tag, c.end, time.Now()})
+	}
+	cs.forget()
+}
+
+// forget drops what is not to be remembered any more. The caller holds the lock.
+func (cs *commands) forget() {
+	since := time.Now().Add(-remembered)
+	i := slices.IndexFunc(cs.past, func(p pastCommand) bool { return p.at.After(since) })
+	if i < 0 {
+		i = len(cs.past)
+	}
+	cs.past = slices.Delete(cs.past, 0, max(i, len(cs.past)-maxRemembered))
+}
+
+// find returns the command that s selects, nil if none runs. Of several with one
+// tag, the latest in the order of their numbers.
+func (cs *commands) find(s *envd.ProcessSelector) *command {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if _, byTag := s.GetSelector().(*envd.ProcessSelector_Tag); !byTag {
+		return cs.live[s.GetPid()]
+	}
+	var found *command
+	for _, c := range cs.live {
+		if c.info.Tag != nil && *c.info.Tag == s.GetTag() && (found == nil || c.info.GetPid() > found.info.GetPid()) {
+			found = c
+		}
+	}
+	return found
+}
+
+// findPast returns the latest end of what s selects.
+func (cs *commands) findPast(s *envd.ProcessSelector) (pastCommand, bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.forget()
+	_, byTag := s.GetSelector().(*envd.ProcessSelector_Tag)
+	for _, p := range slices.Backward(cs.past) {
+		if byTag && p.tag != nil && *p.tag == s.GetTag() || !byTag && p.pid == s.GetPid() {
+			return p, true
+		}
+	}
+	return pastCommand{}, false
+}
+
+// list returns those that run, in the order of their numbers.
+func (cs *commands) list() []*envd.ProcessInfo {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	var all []*envd.ProcessInfo
+	for _, c := range cs.live {
+		all = append(all, c.info)
+	}
+	slices.SortFunc(all, func(a, b *envd.ProcessInfo) int { return cmp.Compare(a.GetPid(), b.GetPid()) })
+	return all
+}
