@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 )
 
@@ -75,10 +76,14 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 		return nil, "", &supervisor.Error{Err: err, Hint: "the socket's path must be short: set TMPDIR to a shorter one"}
 	}
 	defer listener.Close()
+	level := slog.LevelWarn
+	if cfg.Logger.Enabled(ctx, slog.LevelDebug) {
+		level = slog.LevelDebug
+	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
-		Binary: binary, RunDir: dir, Listener: listener,
+		Binary: binary, RunDir: dir, Listener: listener, Args: []string{"--" + handshake.FlagLogLevel, level.String()},
 		Python: cmp.Or(cfg.Python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(cfg.Node, os.Getenv("CUBBY_NODE")),
-		Debug: cfg.Logger.Enabled(ctx, slog.LevelDebug), Output: supervisor.Lines(cfg.Logger), StopTimeout: cfg.StopTimeout,
+		Output: supervisor.Lines(cfg.Logger), StopTimeout: cfg.StopTimeout,
 	})
 	return c, dir.Socket(), err
 }

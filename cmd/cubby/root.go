@@ -77,7 +77,7 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
 	})
-	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std.err))
+	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std))
 	return root
 }
 

@@ -1,44 +1,302 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/child"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/supervisor"
+	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
-// newServe is the process that an embedding program starts; `cubby serve` for
-// people will be its public form.
-func newServe(stderr io.Writer) *cobra.Command {
-	var opts child.Options
-	var private, verbose bool
+// defaultListen is reached from this machine only: code is run for whoever has a
+// key, and keys travel in the clear over plain HTTP.
+const defaultListen = "127.0.0.1:8080"
+
+// serveFlags are those of the server, and of the process that it supervises.
+type serveFlags struct {
+	listen       string
+	dataDir      string
+	domain       string
+	python, node string
+	templateIDs  []string
+	maxSandboxes int
+	logLevel     string
+	logFormat    string
+
+	private bool
+	child   child.Options
+}
+
+func newServe(std stdio) *cobra.Command {
+	var f serveFlags
 	cmd := &cobra.Command{
-		Use:    "serve",
-		Short:  "Serve sandboxes to the program that started this process",
-		Hidden: true,
-		Args:   cobra.NoArgs,
+		Use:   "serve",
+		Short: "Serve sandboxes over E2B's protocol",
+		Long: "Serve sandboxes over E2B's protocol, on one plain-HTTP port: point any E2B client\n" +
+			"at it by its URL. The first start makes an API key, shows it once and prints the\n" +
+			"lines to paste.\n\n" +
+			"It listens on this machine only, unless --listen says otherwise: then put\n" +
+			"something that speaks TLS in front, for keys travel with each request.",
+		Example: "  cubby serve\n" +
+			"  cubby serve --listen 0.0.0.0:8080 --data-dir /srv/cubby",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !private {
-				return errors.New("serve: only --" + handshake.FlagPrivate + " is there yet")
+			log, err := f.logger(std)
+			if err != nil {
+				return err
 			}
-			level := slog.LevelWarn
-			if verbose {
-				level = slog.LevelDebug
+			if f.private {
+				f.child.Python, f.child.Node, f.child.DataDir, f.child.Domain = f.python, f.node, f.dataDir, f.domain
+				f.child.MaxSandboxes, f.child.TemplateIDs, f.child.Logger = f.maxSandboxes, f.templateIDs, log
+				return child.Serve(cmd.Context(), f.child)
 			}
-			opts.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-			return child.Serve(cmd.Context(), opts)
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.serve(cmd.Context(), std, log)
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&private, handshake.FlagPrivate, false, "serve on the descriptors of an embedding program")
-	f.StringVar(&opts.Expect, handshake.FlagExpect, "", "version of that program")
-	f.StringVar(&opts.RunDir, handshake.FlagRunDir, "", "folder for sockets and mounts, removed at the end")
-	f.StringVar(&opts.Python, handshake.FlagPython, "", "python3 of the sandboxes")
-	f.StringVar(&opts.Node, handshake.FlagNode, "", "node of the sandboxes")
-	f.BoolVar(&verbose, handshake.FlagVerbose, false, "log everything")
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", defaultListen, "`address` to listen on; port 0 takes a free one")
+	fl.StringVar(&f.dataDir, handshake.FlagDataDir, "", "`folder` of keys and records (default /var/lib/cubby for root, else ~/.local/share/cubby)")
+	fl.StringVar(&f.domain, handshake.FlagDomain, "", "`domain` told to clients that use host names, PORT-ID.DOMAIN (any is understood)")
+	fl.StringVar(&f.python, handshake.FlagPython, "", "python3 of the sandboxes (default $CUBBY_PYTHON, then python3 on PATH)")
+	fl.StringVar(&f.node, handshake.FlagNode, "", "node of the sandboxes (default $CUBBY_NODE, then node on PATH)")
+	fl.StringSliceVar(&f.templateIDs, handshake.FlagTemplateID, nil, "further template `id`s that clients ask for and that mean this machine's tools")
+	fl.IntVar(&f.maxSandboxes, handshake.FlagMaxSandboxes, 0, "most sandboxes at once (default: what the machine's memory allows)")
+	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
+	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
+	fl.BoolVar(&f.private, handshake.FlagPrivate, false, "serve on the descriptors of a supervising program")
+	fl.StringVar(&f.child.Expect, handshake.FlagExpect, "", "version of that program")
+	fl.StringVar(&f.child.RunDir, handshake.FlagRunDir, "", "folder for sockets and mounts, removed at the end")
+	for _, name := range []string{handshake.FlagPrivate, handshake.FlagExpect, handshake.FlagRunDir} {
+		if err := fl.MarkHidden(name); err != nil {
+			panic(err) // a flag that is not there
+		}
+	}
 	return cmd
+}
+
+func (f *serveFlags) logger(std stdio) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, usagef("--%s: %q is none of debug, info, warn, error", handshake.FlagLogLevel, f.logLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch f.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(std.err, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(std.err, opts)), nil
+	}
+	return nil, usagef("--%s: %q is neither text nor json", handshake.FlagLogFormat, f.logFormat)
+}
+
+func (f *serveFlags) check() error {
+	_, port, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return usagef("--listen: %q is not HOST:PORT, for example %s", f.listen, defaultListen)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return usagef("--listen: %q is not a port", port)
+	}
+	if f.maxSandboxes < 0 {
+		return usagef("--%s: %d is negative", handshake.FlagMaxSandboxes, f.maxSandboxes)
+	}
+	if strings.ContainsAny(f.domain, "/ @") {
+		return usagef("--%s: %q is not a domain name, for example sandboxes.example.com", handshake.FlagDomain, f.domain)
+	}
+	return nil
+}
+
+// stopTimeout is what the sandboxes' process gets to end them all.
+const stopTimeout = 30 * time.Second
+
+// serve listens, starts the process that serves, and watches over it until a
+// signal comes or it ends.
+func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	dataDir := f.dataDir
+	if dataDir == "" {
+		var err error
+		if dataDir, err = store.DefaultDir(os.Getenv, os.Geteuid()); err != nil {
+			return err
+		}
+	}
+	listener, addr, err := listenTCP(f.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	c, err := f.start(ctx, std, listener, dataDir)
+	if err != nil {
+		return err
+	}
+	if err := announce(std, addr, dataDir, c.Hello); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	select {
+	case <-c.Exited():
+		return errors.Join(fmt.Errorf("serve: %w", c.Err()), c.Close())
+	case s := <-signals:
+		log.Info("stopping", "signal", s.String())
+	}
+	// A second signal does not wait for what is under way.
+	go func() {
+		select {
+		case <-signals:
+			c.Kill()
+		case <-c.Exited():
+		}
+	}()
+	if err := c.Close(); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// start starts the process that serves on listener.
+func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, dataDir string) (*supervisor.Child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := supervisor.MakeRunDir()
+	if err != nil {
+		return nil, serveError(err)
+	}
+	args := []string{
+		"--" + handshake.FlagDataDir, dataDir, "--" + handshake.FlagLogLevel, f.logLevel, "--" + handshake.FlagLogFormat, f.logFormat,
+		"--" + handshake.FlagMaxSandboxes, strconv.Itoa(f.maxSandboxes), "--" + handshake.FlagDomain, f.domain,
+	}
+	for _, id := range f.templateIDs {
+		args = append(args, "--"+handshake.FlagTemplateID, id)
+	}
+	c, err := supervisor.Start(ctx, supervisor.Config{
+		Binary: self, RunDir: dir, Listener: listener, Args: args,
+		Python: cmp.Or(f.python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(f.node, os.Getenv("CUBBY_NODE")),
+		Output: std.err, StopTimeout: stopTimeout,
+	})
+	if err != nil {
+		return nil, serveError(err)
+	}
+	return c, nil
+}
+
+// serveError puts an error into the terms that report knows.
+func serveError(err error) error {
+	if e, ok := errors.AsType[*supervisor.Error](err); ok {
+		return &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: e.Err, Hint: e.Hint}
+	}
+	return err
+}
+
+func listenTCP(address string) (*os.File, *net.TCPAddr, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		hint := "choose another address with --listen"
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			hint = "another program listens there: choose another port with --listen, port 0 takes a free one"
+		case errors.Is(err, syscall.EACCES):
+			hint = "ports below 1024 need privileges: choose a higher one with --listen"
+		}
+		return nil, nil, &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: err, Hint: hint}
+	}
+	defer l.Close()
+	tcp := l.(*net.TCPListener)
+	f, err := tcp.File()
+	return f, tcp.Addr().(*net.TCPAddr), err
+}
+
+// url is how this machine reaches a server that listens at addr.
+func url(addr *net.TCPAddr) string {
+	ip := addr.IP
+	switch {
+	case !ip.IsUnspecified():
+	case ip.To4() != nil || len(ip) == 0:
+		ip = net.IPv4(127, 0, 0, 1)
+	default:
+		ip = net.IPv6loopback
+	}
+	return "http://" + net.JoinHostPort(ip.String(), strconv.Itoa(addr.Port))
+}
+
+// announce says where the server is and how to use it. A new key is kept in the
+// owner's configuration, and shown this once.
+func announce(std stdio, addr *net.TCPAddr, dataDir string, hello handshake.Hello) error {
+	at := url(addr)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Cubby %s serves at %s (keys and records in %s)\n", version.Version, at, dataDir)
+	if !addr.IP.IsLoopback() {
+		b.WriteString("Other machines can reach it, over plain HTTP: put something that speaks TLS in front.\n")
+	}
+	if hello.Recovered > 0 {
+		fmt.Fprintf(&b, "%d sandboxes of a server that was killed are recorded as ended.\n", hello.Recovered)
+	}
+	fmt.Fprintf(&b, "\nexport E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\n", at, at)
+	if hello.NewKey != "" {
+		fmt.Fprintf(&b, "export E2B_API_KEY=%s\n\n", hello.NewKey)
+		b.WriteString(keep(ownerconfig.Config{APIURL: at, SandboxURL: at, APIKey: hello.NewKey}))
+	} else {
+		b.WriteString(recall(at, dataDir))
+	}
+	_, err := io.WriteString(std.out, b.String())
+	return err
+}
+
+// keep stores the first key for the command line and says where. A
+// configuration for another server stays as it is.
+func keep(c ownerconfig.Config) string {
+	path, err := ownerconfig.Path(os.Getenv)
+	if err != nil {
+		return fmt.Sprintf("This key is shown once and could not be kept: %v\n", err)
+	}
+	switch old, err := ownerconfig.Load(path); {
+	case err == nil && old.APIKey != "" && old.APIURL != c.APIURL:
+		return fmt.Sprintf("This key is shown once. %s is for %s and was left as it is.\n", path, old.APIURL)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return fmt.Sprintf("This key is shown once and was not kept: %v\n", err)
+	}
+	if err := ownerconfig.Save(path, c); err != nil {
+		return fmt.Sprintf("This key is shown once and could not be kept: %v\n", err)
+	}
+	return fmt.Sprintf("This key is shown once; %s keeps it for the command line.\n", path)
+}
+
+// recall says where the key of an earlier start is.
+func recall(at, dataDir string) string {
+	path, err := ownerconfig.Path(os.Getenv)
+	if err == nil {
+		if c, lerr := ownerconfig.Load(path); lerr != nil {
+			err = lerr
+		} else if c.APIURL == at {
+			return fmt.Sprintf("export E2B_API_KEY=…   # the key is in %s\n", path)
+		}
+	}
+	note := fmt.Sprintf("# an API key: cubby keys create --data-dir %s\n", dataDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		note += fmt.Sprintf("# %v\n", err)
+	}
+	return note
 }

@@ -1,7 +1,7 @@
-// Package child is a private Cubby: the process that an embedding program
-// starts, in which gVisor lives. It composes the template in its own mount
-// namespace, serves E2B's protocol on the socket it was handed, and leaves
-// nothing when its parent goes away, however that happens.
+// Package child is the process in which gVisor lives: a private Cubby for the
+// program that embeds it, or the server behind `cubby serve`. It composes the
+// template in its own mount namespace, serves E2B's protocol on the socket it was
+// handed, and leaves nothing when its parent goes away, however that happens.
 package child
 
 import (
@@ -20,12 +20,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/server"
+	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/template"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -36,6 +38,13 @@ type Options struct {
 	RunDir       string // made and locked by the parent, removed here
 	Python, Node string // interpreters of the template; empty means to search
 	Logger       *slog.Logger
+
+	// DataDir makes it a server for others: with API keys, and records of its
+	// sandboxes, in that folder. The rest is for such a server only.
+	DataDir      string
+	Domain       string   // see server.Config
+	MaxSandboxes int      // see host.Config
+	TemplateIDs  []string // further names of the template
 }
 
 // hinted is an error with its remedy.
@@ -50,11 +59,14 @@ func (h hinted) Unwrap() error { return h.error }
 func hint(err error) string {
 	var h hinted
 	var t *template.Error
+	var c *cubby.Error
 	switch {
 	case errors.As(err, &h):
 		return h.hint
 	case errors.As(err, &t):
 		return t.Hint
+	case errors.As(err, &c):
+		return c.Hint
 	}
 	return ""
 }
@@ -97,21 +109,57 @@ func Serve(ctx context.Context, opts Options) error {
 		hello(handshake.Hello{Error: err.Error()})
 		return errors.Join(err, p.close())
 	}
-	srv := &http.Server{Handler: server.New(server.Config{Host: p.host, Logger: opts.Logger}), ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug)}
+	srv := &http.Server{
+		Handler: p.server(opts), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
-	hello(handshake.Hello{})
+	hello(handshake.Hello{NewKey: p.newKey, Recovered: p.recovered})
 	select {
 	case <-ctx.Done():
+		if p.store != nil {
+			finish(srv)
+		}
 	case err = <-served:
 	}
 	// Sandboxes first: their streams end, and so do the requests that wait.
 	return errors.Join(err, p.close(), srv.Close())
 }
 
+const (
+	// idleTimeout is how long a client's connection is kept for its next
+	// request; E2B's keep theirs for some minutes.
+	idleTimeout = 10 * time.Minute
+	maxHeader   = 64 << 10 // bytes
+	// finishTimeout is what requests under way get when a server is told to
+	// end. Streams can be endless: they are cut.
+	finishTimeout = 3 * time.Second
+)
+
+// finish stops accepting and lets the requests that are short come to their end.
+func finish(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
+	defer cancel()
+	_ = srv.Shutdown(ctx) // what is left ends with its sandbox
+}
+
+func (p *private) server(opts Options) http.Handler {
+	cfg := server.Config{Host: p.host, Logger: opts.Logger, Domain: opts.Domain}
+	if p.store != nil {
+		cfg.Keys, cfg.Access = keys{p.store}, opts.Logger
+	}
+	return server.New(cfg)
+}
+
 // private is everything that the child holds.
 type private struct {
-	runDir  string
+	runDir    string
+	store     *store.Store // nil in a private Cubby
+	unlock    func() error
+	newKey    string
+	recovered int
+
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
@@ -121,6 +169,12 @@ type private struct {
 // as well.
 func open(ctx context.Context, opts Options) (*private, error) {
 	p := &private{runDir: opts.RunDir}
+	// Before anything is touched: if the records cannot be read, nothing is.
+	if opts.DataDir != "" {
+		if err := p.openStore(ctx, opts.DataDir); err != nil {
+			return p, err
+		}
+	}
 	// What is mounted here must not reach the host, and what the host unmounts
 	// must not stay busy here.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -163,11 +217,16 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err := eng.Probe(ctx); err != nil {
 		return p, err
 	}
-	p.host = host.New(host.Config{
-		Engine:   eng,
-		Template: host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
-		Logger:   opts.Logger,
-	})
+	cfg := host.Config{
+		Engine:       eng,
+		Template:     host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
+		MaxSandboxes: opts.MaxSandboxes, TemplateAliases: opts.TemplateIDs,
+		Logger: opts.Logger,
+	}
+	if p.store != nil {
+		cfg.Recorder = recorder{p.store}
+	}
+	p.host = host.New(cfg)
 	return p, nil
 }
 
@@ -181,6 +240,12 @@ func (p *private) close() error {
 	}
 	if p.root != nil {
 		errs = append(errs, p.root.Close())
+	}
+	if p.store != nil {
+		errs = append(errs, p.store.Close())
+	}
+	if p.unlock != nil {
+		errs = append(errs, p.unlock())
 	}
 	return errors.Join(append(errs, os.RemoveAll(p.runDir))...)
 }

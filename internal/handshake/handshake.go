@@ -1,10 +1,10 @@
-// Package handshake is what an embedding program and its child process, a
-// private `cubby serve`, agree on before they speak E2B's protocol.
+// Package handshake is what a supervising program and its child process, in which
+// the sandboxes live, agree on before they speak E2B's protocol.
 package handshake
 
 // Descriptors that the parent hands to the child.
 const (
-	FDListener = 3 // unix socket that already listens
+	FDListener = 3 // socket that already listens
 	FDReady    = 4 // the child writes one Hello and closes it
 	FDLife     = 5 // end of file says that the parent is gone
 	FDLock     = 6 // flock on the run folder, held by whoever lives longer
@@ -12,12 +12,18 @@ const (
 
 // Arguments of the child.
 const (
-	FlagPrivate = "private" // serve on FDListener
-	FlagExpect  = "expect"  // the parent's version
-	FlagRunDir  = "run-dir" // folder for sockets and mounts, removed by the child
-	FlagPython  = "python"  // interpreter of the template
-	FlagNode    = "node"    // interpreter of the template
-	FlagVerbose = "verbose" // log at debug level
+	FlagPrivate   = "private" // serve on FDListener
+	FlagExpect    = "expect"  // the parent's version
+	FlagRunDir    = "run-dir" // folder for sockets and mounts, removed by the child
+	FlagPython    = "python"  // interpreter of the template
+	FlagNode      = "node"    // interpreter of the template
+	FlagLogLevel  = "log-level"
+	FlagLogFormat = "log-format"
+	// Only of a server for others: what makes it one is the data folder.
+	FlagDataDir      = "data-dir"
+	FlagDomain       = "domain"
+	FlagMaxSandboxes = "max-sandboxes"
+	FlagTemplateID   = "template-id"
 )
 
 // Hello is the child's one message, as JSON: it serves, or says why it cannot.
@@ -27,6 +33,11 @@ type Hello struct {
 	Hint    string `json:"hint,omitempty"`
 	// Mismatch says that the versions differ.
 	Mismatch bool `json:"mismatch,omitempty"`
+	// NewKey is the API key that the first start of a server made. It is said
+	// here and nowhere else.
+	NewKey string `json:"new_key,omitempty"`
+	// Recovered is how many sandboxes of a server that was killed were ended.
+	Recovered int `json:"recovered,omitempty"`
 }
 
 // Layout of the run folder.

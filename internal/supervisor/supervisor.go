@@ -51,7 +51,6 @@ type Config struct {
 	Args   []string
 	Python string // interpreters of the template; empty means to search
 	Node   string
-	Debug  bool // the child logs everything
 	// Output takes what the child writes to its standard error; nil discards
 	// it, but for the last of it, which an error tells.
 	Output io.Writer
@@ -102,9 +101,6 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 		if f.value != "" {
 			args = append(args, "--"+f.flag, f.value)
 		}
-	}
-	if cfg.Debug {
-		args = append(args, "--"+handshake.FlagVerbose)
 	}
 	c.cmd = exec.Command(cfg.Binary, append(args, cfg.Args...)...)
 	c.cmd.ExtraFiles = []*os.File{cfg.Listener, readyW, lifeR, cfg.RunDir.lock} // FDListener and on

@@ -1,0 +1,294 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+// home is a user with a configuration folder and a data folder.
+type home struct{ config, data string }
+
+func newHome(t *testing.T) home {
+	t.Helper()
+	testenv.CheckLeaks(t)
+	dir := t.TempDir()
+	return home{filepath.Join(dir, "config"), filepath.Join(dir, "data")}
+}
+
+// running is a `cubby serve` that has said where it is.
+type running struct {
+	cmd    *exec.Cmd
+	banner string // what it printed
+	url    string
+	exited chan struct{}
+	log    *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (h home) command(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.Command(testenv.Cubby(t), args...)
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+h.config)
+	return cmd
+}
+
+// serve starts a server and returns when it serves. It is killed with the test.
+func (h home) serve(t *testing.T, listen string, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: h.command(t, append([]string{"serve", "--listen", listen, "--data-dir", h.data}, args...)...), exited: make(chan struct{}), log: &lockedBuffer{}}
+	r.cmd.Stderr = r.log
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.cmd.Process.Signal(syscall.SIGTERM)
+		<-r.exited
+	})
+	lines := bufio.NewScanner(out)
+	for !strings.Contains(r.banner, "E2B_SANDBOX_URL") && lines.Scan() {
+		r.banner += lines.Text() + "\n"
+	}
+	// The key's lines come in the same write.
+	for range 4 {
+		if strings.Contains(r.banner, "key") && !strings.Contains(r.banner, "export E2B_API_KEY=e2b_") || strings.Contains(r.banner, "shown once") || !lines.Scan() {
+			break
+		}
+		r.banner += lines.Text() + "\n"
+	}
+	go func() {
+		io.Copy(io.Discard, out)
+		r.cmd.Wait()
+		close(r.exited)
+	}()
+	found := regexp.MustCompile(`export E2B_API_URL=(\S+)`).FindStringSubmatch(r.banner)
+	if found == nil {
+		t.Fatalf("it does not serve: %s\n%s", r.banner, r.log)
+	}
+	r.url = found[1]
+	return r
+}
+
+// key is the one that the banner shows.
+func (r *running) key() string {
+	if found := regexp.MustCompile(`E2B_API_KEY=(e2b_[0-9a-f]{40})\n`).FindStringSubmatch(r.banner); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// child is the process in which the sandboxes live.
+func (r *running) child(t *testing.T) int {
+	t.Helper()
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(r.cmd.Process.Pid) + "/task/*/children")
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		for _, f := range strings.Fields(string(b)) {
+			pid, _ := strconv.Atoi(f)
+			return pid
+		}
+	}
+	t.Fatal("no child process")
+	return 0
+}
+
+func call(t *testing.T, method, url, key, body string) (int, map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("X-API-KEY", key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var v map[string]any
+	_ = json.NewDecoder(resp.Body).Decode(&v)
+	return resp.StatusCode, v
+}
+
+func (r *running) create(t *testing.T, key string) string {
+	t.Helper()
+	code, v := call(t, "POST", r.url+"/v2/sandboxes", key, `{"templateID":"base"}`)
+	id, _ := v["sandboxID"].(string)
+	if code != http.StatusCreated || id == "" {
+		t.Fatalf("create: %d %v\n%s", code, v, r.log)
+	}
+	return id
+}
+
+// record is what the data folder knows of a sandbox.
+func (h home) record(t *testing.T, id string) store.Sandbox {
+	t.Helper()
+	st, err := store.Open(t.Context(), h.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	b, err := st.Sandbox(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestServeStarts follows a new owner: the first start shows a key once and keeps
+// it, the second names the file, and only a key gets in.
+func TestServeStarts(t *testing.T) {
+	h := newHome(t)
+	first := h.serve(t, "127.0.0.1:0")
+	key := first.key()
+	file := filepath.Join(h.config, "cubby", "config.json")
+	if key == "" || !strings.Contains(first.banner, file) {
+		t.Fatalf("banner:\n%s", first.banner)
+	}
+	if fi, err := os.Stat(file); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", fi, err)
+	}
+	for name, test := range map[string]struct {
+		key  string
+		want int
+	}{"none": {"", 401}, "another": {"e2b_" + strings.Repeat("0", 40), 401}, "the key": {key, 200}} {
+		if code, v := call(t, "GET", first.url+"/sandboxes", test.key, ""); code != test.want {
+			t.Errorf("%s: %d %v", name, code, v)
+		}
+	}
+	id := first.create(t, key)
+	first.cmd.Process.Signal(syscall.SIGTERM)
+	<-first.exited
+	if first.cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("ended with %v:\n%s", first.cmd.ProcessState, first.log)
+	}
+	if strings.Contains(first.log.String(), key) {
+		t.Error("the log shows the key")
+	}
+	if b := h.record(t, id); b.EndedAt.IsZero() || !strings.Contains(b.EndReason, "stopped") {
+		t.Errorf("record: %+v", b)
+	}
+
+	second := h.serve(t, strings.TrimPrefix(first.url, "http://"))
+	if strings.Contains(second.banner, key) || !strings.Contains(second.banner, file) {
+		t.Errorf("second banner:\n%s", second.banner)
+	}
+	if code, v := call(t, "GET", second.url+"/sandboxes/"+id, key, ""); code != 404 {
+		t.Errorf("a sandbox of before: %d %v", code, v)
+	}
+	second.create(t, key)
+}
+
+// TestServeKilled kills the server's processes in the middle: nothing runs on, and
+// the record of the sandbox says why it ended.
+func TestServeKilled(t *testing.T) {
+	for _, victim := range []string{"parent", "child", "both"} {
+		t.Run(victim, func(t *testing.T) {
+			h := newHome(t)
+			r := h.serve(t, "127.0.0.1:0")
+			key, child := r.key(), r.child(t)
+			id := r.create(t, key)
+			if victim != "child" {
+				r.cmd.Process.Kill()
+			}
+			if victim != "parent" {
+				syscall.Kill(child, syscall.SIGKILL)
+			}
+			<-r.exited
+			if code := r.cmd.ProcessState.ExitCode(); code == 0 {
+				t.Error("it ended as if told to")
+			}
+			for deadline := time.Now().Add(20 * time.Second); syscall.Kill(child, 0) == nil; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the child goes on without its parent")
+				}
+			}
+			next := h.serve(t, "127.0.0.1:0")
+			if b := h.record(t, id); b.EndedAt.IsZero() || b.EndReason == "" {
+				t.Errorf("record: %+v", b)
+			}
+			if victim != "parent" && !strings.Contains(next.banner, "server that was killed") {
+				t.Errorf("banner:\n%s", next.banner)
+			}
+			if code, _ := call(t, "GET", next.url+"/sandboxes/"+id, key, ""); code != 404 {
+				t.Errorf("got %d", code)
+			}
+			next.create(t, key)
+		})
+	}
+}
+
+// TestServeRefuses starts servers that cannot be: each says why, and changes
+// nothing.
+func TestServeRefuses(t *testing.T) {
+	h := newHome(t)
+	r := h.serve(t, "127.0.0.1:0")
+	refused := func(name string, h home, want ...string) {
+		t.Helper()
+		out, err := h.command(t, "serve", "--listen", "127.0.0.1:0", "--data-dir", h.data).CombinedOutput()
+		if err == nil {
+			t.Errorf("%s: it served", name)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(out), w) {
+				t.Errorf("%s: %q is not in %s", name, w, out)
+			}
+		}
+	}
+	refused("a folder in use", h, "another server", "hint:")
+	out, err := h.command(t, "serve", "--listen", strings.TrimPrefix(r.url, "http://"), "--data-dir", t.TempDir()).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "another program listens there") {
+		t.Errorf("an address in use: %v %s", err, out)
+	}
+
+	broken := home{h.config, t.TempDir()}
+	if err := os.Chmod(broken.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(broken.data, "cubby.db")
+	garbage := bytes.Repeat([]byte("not a database "), 1000)
+	if err := os.WriteFile(file, garbage, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("records that cannot be read", broken, "cubby.db", "hint:")
+	if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, garbage) {
+		t.Errorf("the file was changed: %v", err)
+	}
+}
