@@ -73,12 +73,10 @@ func configSize(c *envd.ProcessConfig) int {
 }
 
 // commandDir returns where a command runs: dir, which may be relative to the home,
-// or what the template says, or the home.
+// or the folder of the sandbox, whoever runs it.
 func (g *Guest) commandDir(a account, dir string) (string, error) {
 	if dir == "" {
-		g.mu.Lock()
-		dir = g.settings.workdir
-		g.mu.Unlock()
+		dir = g.workdir()
 	}
 	cwd, err := a.path(dir)
 	if err != nil {
