@@ -104,7 +104,7 @@ func strict(mux *http.ServeMux) http.Handler {
 			writeError(w, http.StatusMethodNotAllowed, "method "+r.Method+" is not allowed here", "")
 			return
 		}
-		writeError(w, http.StatusNotFound, "no such route: "+r.Method+" "+clip(r.URL.Path), "")
+		writeError(w, http.StatusNotFound, "no such route: "+r.Method+" "+cut(r.URL.Path, maxLoggedPath), "")
 	})
 }
 
@@ -279,14 +279,6 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err er
 		}
 		writeError(w, http.StatusInternalServerError, message, hint)
 	}
-}
-
-// clip shortens a client's text for an answer.
-func clip(text string) string {
-	if len(text) > 200 {
-		return text[:200] + "…"
-	}
-	return text
 }
 
 func writeError(w http.ResponseWriter, code int, message, hint string) {

@@ -123,7 +123,7 @@ func parseList(q url.Values) (listQuery, error) {
 				l.running = true
 			case statePaused:
 			default:
-				return l, errors.New("state must be running or paused, not " + strconv.Quote(clip(state)))
+				return l, errors.New("state must be running or paused, not " + strconv.Quote(cut(state, 64)))
 			}
 		}
 	}
