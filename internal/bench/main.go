@@ -1,7 +1,9 @@
 //go:build linux
 
 // Command bench compares Cubby with a bare start of the same interpreter, side
-// by side in one run: `make bench`.
+// by side in one run: `make bench`. With -serve it compares requests, streams and
+// idle connections through the server with those that go without it, and fails
+// if a goal is missed.
 package main
 
 import (
@@ -23,7 +25,22 @@ func main() {
 	binary := flag.String("cubby", "bin/cubby", "the binary to measure")
 	python := flag.String("python", "/usr/bin/python3", "the interpreter, bare and in sandboxes")
 	n := flag.Int("n", 40, "rounds; each measures every row once, in turn")
+	serve := flag.Bool("serve", false, "measure the server instead; rounds are 50 n")
+	if name := os.Getenv(roleVar); name != "" {
+		if err := role(name); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", name+":", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
+	if *serve {
+		if err := serveBench(*binary, 50**n, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(context.Background(), *binary, *python, *n, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
