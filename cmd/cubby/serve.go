@@ -66,7 +66,11 @@ func newServe(std stdio) *cobra.Command {
 			if f.private {
 				f.child.Python, f.child.Node, f.child.DataDir, f.child.Domain = f.python, f.node, f.dataDir, f.domain
 				f.child.MaxSandboxes, f.child.TemplateIDs, f.child.Logger = f.maxSandboxes, f.templateIDs, log
-				return child.Serve(cmd.Context(), f.child)
+				err := child.Serve(cmd.Context(), f.child)
+				if errors.Is(err, child.ErrTold) {
+					return status(exitCannotRun)
+				}
+				return err
 			}
 			if err := f.check(); err != nil {
 				return err

@@ -55,21 +55,27 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// hint finds the remedy that an error carries.
-func hint(err error) string {
+// describe splits an error into what happened and the remedy that it carries.
+func describe(err error) (message, hint string) {
 	var h hinted
 	var t *template.Error
 	var c *cubby.Error
 	switch {
 	case errors.As(err, &h):
-		return h.hint
+		return err.Error(), h.hint
 	case errors.As(err, &t):
-		return t.Hint
+		return err.Error(), t.Hint
 	case errors.As(err, &c):
-		return c.Hint
+		if c.Op != "" {
+			return c.Op + ": " + c.Err.Error(), c.Hint
+		}
+		return c.Err.Error(), c.Hint
 	}
-	return ""
+	return err.Error(), ""
 }
+
+// ErrTold is in an error that the parent was told, and will say.
+var ErrTold = errors.New("told the parent")
 
 // Serve runs until the parent is gone or the process is told to end.
 func Serve(ctx context.Context, opts Options) error {
@@ -80,14 +86,22 @@ func Serve(ctx context.Context, opts Options) error {
 		_ = json.NewEncoder(ready).Encode(h)
 		ready.Close()
 	}
+	refuse := func(err error) error {
+		message, hint := describe(err)
+		hello(handshake.Hello{Error: message, Hint: hint})
+		return errors.Join(ErrTold, err)
+	}
 	if opts.Expect != version.Version {
 		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Version, opts.Expect)
 		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
-		return err
+		return errors.Join(ErrTold, err)
 	}
 	for _, fd := range []int{handshake.FDListener, handshake.FDReady, handshake.FDLife, handshake.FDLock} {
 		unix.CloseOnExec(fd) // none is a sandbox's business
 	}
+	// A parent that is gone reads no log: a line to it must not end this process
+	// before it has cleaned up. Caught, not ignored, which children would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -101,13 +115,11 @@ func Serve(ctx context.Context, opts Options) error {
 
 	p, err := open(ctx, opts)
 	if err != nil {
-		hello(handshake.Hello{Error: err.Error(), Hint: hint(err)})
-		return errors.Join(err, p.close())
+		return errors.Join(refuse(err), p.close())
 	}
 	listener, err := net.FileListener(os.NewFile(handshake.FDListener, "listener"))
 	if err != nil {
-		hello(handshake.Hello{Error: err.Error()})
-		return errors.Join(err, p.close())
+		return errors.Join(refuse(err), p.close())
 	}
 	srv := &http.Server{
 		Handler: p.server(opts), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleTimeout,
