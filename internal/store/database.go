@@ -215,12 +215,16 @@ func look(ctx context.Context, path, parameters string, thorough bool) (version 
 	verdict := "ok"
 	if err == nil && id == applicationID && thorough {
 		err = db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict)
+		if err == nil && verdict == "ok" {
+			// A schema without what every version has is damage, too.
+			_, err = db.ExecContext(ctx, `SELECT k.hash, t.name, s.ended_at FROM keys k, teams t, sandboxes s LIMIT 0`)
+		}
 	}
 	switch code := primary(err); {
 	case code == sqlite3.SQLITE_NOTADB, err == nil && id != applicationID:
 		return 0, refuse(fmt.Errorf("%s is not a database of Cubby's", path),
 			"nothing was changed; if it should be one it is damaged: restore the folder from a backup. Else name another folder with --data-dir")
-	case code == sqlite3.SQLITE_CORRUPT:
+	case code == sqlite3.SQLITE_CORRUPT, code == sqlite3.SQLITE_ERROR:
 		return 0, refuse(fmt.Errorf("%s is damaged: %w", path, err), damagedHint)
 	case err != nil:
 		return 0, refuse(fmt.Errorf("%s cannot be read: %w", path, err), "look at its filesystem and its permissions; nothing was changed")

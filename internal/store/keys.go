@@ -261,26 +261,32 @@ func (s *Store) noteUses(ctx context.Context) {
 	for {
 		select {
 		case use := <-s.used:
-			s.noteUse(ctx, use)
+			// If it fails, a later use is written.
+			_ = s.noteUse(use)
 			continue
 		case <-ctx.Done():
 		}
 		for { // what is left when the store is closed
 			select {
 			case use := <-s.used:
-				s.noteUse(context.WithoutCancel(ctx), use)
+				if s.noteUse(use) == nil {
+					continue
+				}
 			default:
-				return
 			}
+			return
 		}
 	}
 }
 
-func (s *Store) noteUse(ctx context.Context, use keyUse) {
-	// Several uses may have been queued before the first was written. If it
-	// fails, a later use is written.
-	_, _ = s.write.ExecContext(ctx, `UPDATE keys SET last_used_at = ? WHERE id = ? AND coalesce(last_used_at, 0) <= ?`,
+func (s *Store) noteUse(use keyUse) error {
+	// Close waits for this, and should not for long.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	// Several uses may have been queued before the first was written.
+	_, err := s.write.ExecContext(ctx, `UPDATE keys SET last_used_at = ? WHERE id = ? AND coalesce(last_used_at, 0) <= ?`,
 		micros(use.at), use.id, use.at.Add(-useEvery).UnixMicro())
+	return err
 }
 
 func hash(secret string) []byte {

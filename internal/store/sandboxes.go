@@ -29,14 +29,15 @@ type Sandbox struct {
 	EndReason  string    // why it ended; empty while it lives
 }
 
-// Records are kept without bound while their sandboxes live; of ended ones the
-// newest, within both bounds. Together with the bound of a record's metadata they
-// keep the database small enough to be checked at each start.
+// Records are kept without bound while their sandboxes live. Of ended ones the
+// newest are kept, within both bounds, and metadata only if it is short. That
+// keeps the database below 50 MB in ordinary use and 500 MB in any, small enough
+// to be checked at each start (100,000 records: 20 MB, 40 ms).
 const (
-	keepEnded      = 30 * 24 * time.Hour
-	keepEndedBytes = 32 << 20 // some 100,000 records with little metadata
-	recordBytes    = 300      // of a record beside its metadata, indexes counted in
-	pruneEvery     = 256      // ends
+	keepEnded         = 30 * 24 * time.Hour
+	keepEndedRecords  = 100_000
+	keepEndedMetadata = 4 << 10 // bytes of its JSON
+	pruneEvery        = 256     // ends
 
 	maxMetadata = 64 << 10 // bytes of its JSON
 	maxReason   = 1 << 10  // bytes
@@ -85,12 +86,14 @@ func (s *Store) ExtendSandbox(ctx context.Context, id string, endAt time.Time) e
 	})
 }
 
+const setEnd = `UPDATE sandboxes SET ended_at = ?, end_reason = ?, metadata = iif(octet_length(metadata) > ?, '{}', metadata) `
+
 // EndSandbox records that a sandbox ended, and why. The first end wins: a later
 // one changes nothing and is no error. ErrNotFound means that there is no record.
 func (s *Store) EndSandbox(ctx context.Context, id string, at time.Time, reason string) error {
 	return s.inTx(ctx, "record a sandbox's end", func(tx *sql.Tx) error {
-		n, err := affected(tx.ExecContext(ctx, `UPDATE sandboxes SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL`,
-			at.UnixMicro(), tidyReason(reason), id))
+		n, err := affected(tx.ExecContext(ctx, setEnd+`WHERE id = ? AND ended_at IS NULL`,
+			at.UnixMicro(), tidyReason(reason), keepEndedMetadata, id))
 		if err != nil {
 			return err
 		}
@@ -109,8 +112,8 @@ func (s *Store) EndSandbox(ctx context.Context, id string, at time.Time, reason 
 // LockServer.
 func (s *Store) EndAllLive(ctx context.Context, at time.Time, reason string) (n int, err error) {
 	err = s.inTx(ctx, "record the end of sandboxes", func(tx *sql.Tx) (err error) {
-		n, err = affected(tx.ExecContext(ctx, `UPDATE sandboxes SET ended_at = ?, end_reason = ? WHERE ended_at IS NULL`,
-			at.UnixMicro(), tidyReason(reason)))
+		n, err = affected(tx.ExecContext(ctx, setEnd+`WHERE ended_at IS NULL`,
+			at.UnixMicro(), tidyReason(reason), keepEndedMetadata))
 		if err != nil {
 			return err
 		}
@@ -127,11 +130,8 @@ func (s *Store) prune(ctx context.Context, tx *sql.Tx) error {
 	if _, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE ended_at < ?`, s.now().Add(-keepEnded).UnixMicro()); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE rowid IN (
-		SELECT rowid FROM (
-			SELECT rowid, sum(length(metadata) + ?) OVER (ORDER BY ended_at DESC, rowid DESC) AS total
-			FROM sandboxes WHERE ended_at IS NOT NULL
-		) WHERE total > ?)`, recordBytes, keepEndedBytes)
+	_, err := tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE ended_at <= (
+		SELECT ended_at FROM sandboxes WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1 OFFSET ?)`, s.keepEnded)
 	return err
 }
 

@@ -58,6 +58,8 @@ type Store struct {
 	read  *sql.DB
 	now   func() time.Time
 
+	keepEnded int // keepEndedRecords, but in tests
+
 	teamOfKey *sql.Stmt
 	ends      atomic.Uint64 // sandboxes that ended since Open
 
@@ -82,7 +84,7 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if err := prepareDatabase(ctx, dir, path, migrations); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, now: time.Now, used: make(chan keyUse, 64)}
+	s := &Store{dir: dir, now: time.Now, keepEnded: keepEndedRecords, used: make(chan keyUse, 64)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.closePools())

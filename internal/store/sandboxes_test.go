@@ -1,0 +1,258 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+func TestSandboxes(t *testing.T) {
+	s, team := newStore(t)
+	ctx := t.Context()
+	want := testSandbox(team, "i1")
+	if err := s.PutSandbox(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want Sandbox) {
+		t.Helper()
+		got, err := s.Sandbox(ctx, want.ID)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+		}
+	}
+	check(want)
+
+	want.EndAt = want.EndAt.Add(-time.Minute)
+	if err := s.ExtendSandbox(ctx, want.ID, want.EndAt); err != nil {
+		t.Fatal(err)
+	}
+	check(want)
+	if live, err := s.LiveSandboxes(ctx); err != nil || len(live) != 1 || !reflect.DeepEqual(live[0], want) {
+		t.Errorf("live: %+v, %v", live, err)
+	}
+
+	want.EndedAt, want.EndReason = want.StartedAt.Add(time.Minute), "killed"
+	if err := s.EndSandbox(ctx, want.ID, want.EndedAt, want.EndReason); err != nil {
+		t.Fatal(err)
+	}
+	check(want)
+	// The first end wins, and there is no way back.
+	if err := s.EndSandbox(ctx, want.ID, want.EndedAt.Add(time.Hour), "timed out"); err != nil {
+		t.Errorf("the second end: %v", err)
+	}
+	if err := s.ExtendSandbox(ctx, want.ID, want.EndAt); !errors.Is(err, ErrEnded) {
+		t.Errorf("a new deadline after the end: %v", err)
+	}
+	if err := s.PutSandbox(ctx, testSandbox(team, want.ID)); !errors.Is(err, ErrExists) {
+		t.Errorf("the same ID again: %v", err)
+	}
+	check(want)
+	if live, err := s.LiveSandboxes(ctx); err != nil || len(live) != 0 {
+		t.Errorf("live: %+v, %v", live, err)
+	}
+}
+
+func TestUnknownSandbox(t *testing.T) {
+	s, _ := newStore(t)
+	ctx := t.Context()
+	_, err := s.Sandbox(ctx, "i1")
+	for what, err := range map[string]error{
+		"read": err, "extend": s.ExtendSandbox(ctx, "i1", start2026), "end": s.EndSandbox(ctx, "i1", start2026, "x"),
+		"of no team": s.PutSandbox(ctx, testSandbox("no-such-team", "i1")),
+	} {
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestSandboxBounds(t *testing.T) {
+	s, team := newStore(t)
+	ctx := t.Context()
+	b := testSandbox(team, "i1")
+	b.Metadata = map[string]string{"k": strings.Repeat("x", maxMetadata)}
+	if err := s.PutSandbox(ctx, b); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("much metadata: %v", err)
+	}
+	b.Metadata = nil
+	if err := s.PutSandbox(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndSandbox(ctx, "i1", start2026, strings.Repeat("ü", maxReason)+"\xff"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Sandbox(ctx, "i1")
+	if err != nil || len(got.Metadata) != 0 || len(got.EndReason) > maxReason || !utf8.ValidString(got.EndReason) || len(got.EndReason) < maxReason-1 {
+		t.Errorf("%d bytes of reason, %v", len(got.EndReason), err)
+	}
+}
+
+func TestEndAllLive(t *testing.T) {
+	s, team := newStore(t)
+	ctx := t.Context()
+	s.now = func() time.Time { return start2026.Add(time.Hour) }
+	for _, id := range []string{"i1", "i2", "i3"} {
+		if err := s.PutSandbox(ctx, testSandbox(team, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.EndSandbox(ctx, "i2", start2026, "killed"); err != nil {
+		t.Fatal(err)
+	}
+	at := start2026.Add(time.Hour)
+	if n, err := s.EndAllLive(ctx, at, "the server ended"); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := s.EndAllLive(ctx, at, "again"); n != 0 || err != nil {
+		t.Errorf("the second time: %d, %v", n, err)
+	}
+	for id, reason := range map[string]string{"i1": "the server ended", "i2": "killed", "i3": "the server ended"} {
+		if b, err := s.Sandbox(ctx, id); err != nil || b.EndReason != reason || b.EndedAt.IsZero() {
+			t.Errorf("%s: %+v, %v", id, b, err)
+		}
+	}
+}
+
+// TestRetention: of ended sandboxes the newest are kept, of live ones all.
+func TestRetention(t *testing.T) {
+	s, team := newStore(t)
+	ctx := t.Context()
+	now := start2026.Add(365 * 24 * time.Hour)
+	s.now = func() time.Time { return now }
+	put := func(id string, metadata int, endedAgo time.Duration) {
+		t.Helper()
+		b := testSandbox(team, id)
+		b.Metadata = map[string]string{"k": strings.Repeat("x", metadata)}
+		if err := s.PutSandbox(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		if endedAgo > 0 {
+			if err := s.EndSandbox(ctx, id, now.Add(-endedAgo), "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := func(id string) bool {
+		t.Helper()
+		_, err := s.Sandbox(ctx, id)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	prune := func() {
+		t.Helper()
+		tx, err := s.write.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.prune(ctx, tx), tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("by age", func(t *testing.T) {
+		put("live", 0, 0)
+		put("old", 0, keepEnded+time.Hour)
+		put("young", 0, keepEnded-time.Hour)
+		prune()
+		if !kept("live") || kept("old") || !kept("young") {
+			t.Errorf("live %v, old %v, young %v", kept("live"), kept("old"), kept("young"))
+		}
+	})
+	t.Run("by number", func(t *testing.T) {
+		s.keepEnded = 10
+		defer func() { s.keepEnded = keepEndedRecords }()
+		for i := range 30 {
+			put(fmt.Sprint("n", i), 0, time.Duration(100-i)*time.Second)
+		}
+		prune()
+		if kept("young") || kept("n19") || !kept("n20") || !kept("n29") || !kept("live") {
+			t.Error("the wrong ones were kept")
+		}
+		prune()
+		if !kept("n20") {
+			t.Error("one too many was removed")
+		}
+	})
+	t.Run("by size", func(t *testing.T) {
+		for id, size := range map[string]int{"small": keepEndedMetadata - 100, "large": keepEndedMetadata + 1} {
+			put(id, size, time.Second)
+			want := 1
+			if id == "large" {
+				want = 0
+			}
+			if b, err := s.Sandbox(ctx, id); err != nil || len(b.Metadata) != want {
+				t.Errorf("%s: %d, %v", id, len(b.Metadata), err)
+			}
+		}
+	})
+	t.Run("while sandboxes end", func(t *testing.T) {
+		put("old again", 0, keepEnded+time.Hour)
+		for i := range pruneEvery {
+			put(fmt.Sprint("s", i), 0, time.Minute)
+		}
+		if kept("old again") {
+			t.Error("an old record is still there")
+		}
+	})
+}
+
+// TestConcurrentUse: many goroutines, one store; no error and nothing lost. With
+// each sandbox two ends race.
+func TestConcurrentUse(t *testing.T) {
+	s, team := newStore(t)
+	ctx := t.Context()
+	_, secret, err := s.CreateKey(ctx, team, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for i := range 25 {
+				id := fmt.Sprintf("i%d-%d", g, i)
+				if err := s.PutSandbox(ctx, testSandbox(team, id)); err != nil {
+					t.Error(err)
+				}
+				if got, err := s.TeamOfKey(ctx, secret); err != nil || got != team {
+					t.Errorf("%q, %v", got, err)
+				}
+				var ends sync.WaitGroup
+				for _, reason := range []string{"a", "b"} {
+					ends.Go(func() {
+						if err := s.EndSandbox(ctx, id, start2026, reason); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				if _, err := s.LiveSandboxes(ctx); err != nil {
+					t.Error(err)
+				}
+				ends.Wait()
+				first, err := s.Sandbox(ctx, id)
+				if err != nil {
+					t.Error(err)
+				}
+				if err := s.EndSandbox(ctx, id, start2026, "c"); err != nil {
+					t.Error(err)
+				}
+				if last, err := s.Sandbox(ctx, id); err != nil || first.EndReason == "c" || last.EndReason != first.EndReason {
+					t.Errorf("%+v, then %+v, %v", first, last, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	var n int
+	if err := s.read.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes WHERE ended_at IS NOT NULL`).Scan(&n); err != nil || n != 200 {
+		t.Errorf("%d, %v", n, err)
+	}
+}
