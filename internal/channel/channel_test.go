@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -194,6 +195,41 @@ func TestManyStreamsInParallel(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestManyIdleConnections: a thousand that nobody uses cost little, hold nobody
+// up, and each still works.
+func TestManyIdleConnections(t *testing.T) {
+	g, h := startGuest(t)
+	const n = 1000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // empties what is pooled
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	before := heap()
+	type ends struct{ host, guest net.Conn }
+	var idle []ends
+	for range n {
+		a, b := pair(t, g, h)
+		idle = append(idle, ends{a, b})
+	}
+	if per := (heap() - before) / n; per > 128<<10 {
+		t.Errorf("an idle connection costs %d KB of both ends", per>>10)
+	}
+	if err := echo(client(t, h), 1<<20, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range idle {
+		for _, way := range []ends{e, {e.guest, e.host}} {
+			_, _ = way.host.Write([]byte("on"))
+			if b := make([]byte, 2); !read(way.guest, b) || string(b) != "on" {
+				t.Fatalf("connection %d: %q", i, b)
+			}
+		}
+	}
 }
 
 func TestStalledStreamsDoNotHoldOthersUp(t *testing.T) {

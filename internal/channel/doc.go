@@ -31,8 +31,13 @@ var ErrRefused = errors.New("connection refused inside the sandbox")
 var ErrReset = errors.New("connection reset by the sandbox channel")
 
 const (
-	maxPayload = 64 << 10 // of one message
-	maxChunk   = 32 << 10 // of one chunk of a response body
+	maxPayload = 64 << 10       // of one message
+	maxFrame   = maxPayload - 9 // of HTTP/2, from a guest: with its header it fills a message
+	maxChunk   = maxFrame - 4   // of one chunk of a response body: with its length it fills a frame
+	// maxUpload is of a frame to a guest. Go's HTTP/2 holds a buffer of that size
+	// on the host for as long as a connection is there.
+	maxUpload  = maxPayload/2 - 9
+	maxHeader  = 16 << 10 // of a stream
 	maxStreams = 4096     // connections open at a time
 	pipeSize   = 64 << 10 // bytes buffered per direction of a connection
 

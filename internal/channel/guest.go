@@ -41,11 +41,12 @@ func Serve(ctx context.Context, f *os.File, accept func(port int, c net.Conn) bo
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+dialPath, s.dial)
 	srv := &http.Server{
-		Handler:   mux,
-		Protocols: protocols,
+		Handler:        mux,
+		Protocols:      protocols,
+		MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
-			MaxReadFrameSize:              64 << 10,
+			MaxReadFrameSize:              maxUpload,
 			MaxReceiveBufferPerConnection: connWindow,
 			MaxReceiveBufferPerStream:     streamWindow,
 		},
@@ -189,7 +190,7 @@ func relay(w http.ResponseWriter, r *http.Request, from io.Reader, to writeEnd, 
 	upload := make(chan struct{})
 	go func() {
 		defer close(upload)
-		if _, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r.Body}, make([]byte, 16<<10)); err != nil {
+		if err := receive(to, r.Body); err != nil {
 			to.abort()
 		} else {
 			_ = to.CloseWrite()
@@ -204,8 +205,11 @@ func relay(w http.ResponseWriter, r *http.Request, from io.Reader, to writeEnd, 
 		defer context.AfterFunc(r.Context(), func() { _ = c.Close() })()
 	}
 
-	buf := make([]byte, 4+maxChunk)
+	in := newReader()
+	defer in.close()
 	for {
+		buf := in.buf()
+		buf = buf[:min(len(buf), 4+maxChunk)]
 		n, err := from.Read(buf[4:])
 		if n > 0 {
 			binary.BigEndian.PutUint32(buf, uint32(n))
@@ -218,6 +222,7 @@ func relay(w http.ResponseWriter, r *http.Request, from io.Reader, to writeEnd, 
 				return
 			}
 		}
+		in.filled(4+n == len(buf))
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -226,12 +231,31 @@ func relay(w http.ResponseWriter, r *http.Request, from io.Reader, to writeEnd, 
 			panic(http.ErrAbortHandler) // a reset, not an end
 		}
 	}
-	binary.BigEndian.PutUint32(buf, 0)
-	if _, err := w.Write(buf[:4]); err == nil && rc.Flush() == nil {
+	if _, err := w.Write(make([]byte, 4)); err == nil && rc.Flush() == nil {
 		select {
 		case <-upload:
 		case <-closed:
 		case <-r.Context().Done():
+		}
+	}
+}
+
+// receive copies what the host sends until it ends.
+func receive(to io.Writer, body io.Reader) error {
+	in := newReader()
+	defer in.close()
+	for {
+		buf := in.buf()
+		n, err := body.Read(buf)
+		if _, werr := to.Write(buf[:n]); werr != nil {
+			return werr
+		}
+		in.filled(n == len(buf))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

@@ -48,9 +48,11 @@ func NewHost(f *os.File) (*Host, error) {
 	h.tr = &http.Transport{
 		Protocols:          protocols,
 		DisableCompression: true,
+		// A guest's answers are a status and a few words.
+		MaxResponseHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamWindow,
-			MaxReadFrameSize:          64 << 10,
+			MaxReadFrameSize:          maxFrame,
 		},
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return h.l.start("host", rand.Text()) },
 	}
@@ -177,32 +179,36 @@ func (h *Host) Dial(ctx context.Context, port int) (net.Conn, error) {
 		defer h.wg.Done()
 		defer cancel()
 		defer stop()
-		receive(c, a.resp.Body)
+		unchunk(c, a.resp.Body)
 	}()
 	return c, nil
 }
 
-// receive moves the chunks of body into c until they end.
-func receive(c *conn, body io.ReadCloser) {
+// unchunk moves the chunks of body into c until they end. Between chunks it
+// holds no buffer.
+func unchunk(c *conn, body io.ReadCloser) {
 	defer body.Close()
-	buf := make([]byte, maxChunk)
 	ended := false
 	for {
-		_, err := io.ReadFull(body, buf[:4])
+		var head [4]byte
+		_, err := io.ReadFull(body, head[:])
 		if ended && errors.Is(err, io.EOF) {
 			return
 		}
-		n := binary.BigEndian.Uint32(buf)
+		n := binary.BigEndian.Uint32(head[:])
 		if err == nil && (ended || n > maxChunk) {
 			err = errors.New("bad chunk")
 		}
 		if err == nil && n > 0 {
-			if _, err = io.ReadFull(body, buf[:n]); err == nil {
+			buf := lend(largeBuffer)[:n]
+			if _, err = io.ReadFull(body, buf); err == nil {
 				// A reader that is gone is no reason to stop: what was
 				// written may still be on its way, see lingerTime.
-				_, _ = c.rx.Write(buf[:n])
+				_, _ = c.rx.Write(buf)
+				recycle(buf)
 				continue
 			}
+			recycle(buf)
 		}
 		if err != nil {
 			c.rx.closeWrite(ErrReset)

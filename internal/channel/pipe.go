@@ -50,7 +50,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 		case p.start < len(p.buf):
 			n := copy(b, p.buf[p.start:])
 			if p.start += n; p.start == len(p.buf) {
-				p.buf, p.start = p.buf[:0], 0
+				p.buf, p.start = recycle(p.buf), 0
 			}
 			p.cond.Broadcast()
 			return n, nil
@@ -77,9 +77,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 			return written, nil
 		}
 		if k := min(len(b), p.max-(len(p.buf)-p.start)); k > 0 {
-			if p.start > 0 && len(p.buf)+k > cap(p.buf) {
-				p.buf, p.start = p.buf[:copy(p.buf, p.buf[p.start:])], 0
-			}
+			p.makeRoom(k)
 			p.buf = append(p.buf, b[:k]...)
 			b, written = b[k:], written+k
 			p.cond.Broadcast()
@@ -87,6 +85,22 @@ func (p *pipe) Write(b []byte) (int, error) {
 		}
 		p.cond.Wait()
 	}
+}
+
+// makeRoom makes the buffer hold k bytes more.
+func (p *pipe) makeRoom(k int) {
+	if len(p.buf)+k <= cap(p.buf) {
+		return
+	}
+	unread := p.buf[p.start:]
+	if need := len(unread) + k; need <= cap(p.buf) {
+		p.buf = p.buf[:copy(p.buf, unread)]
+	} else {
+		grown := append(lend(need), unread...)
+		recycle(p.buf)
+		p.buf = grown
+	}
+	p.start = 0
 }
 
 // closeWrite ends the stream: the reader gets what is buffered, then err (nil:
@@ -112,6 +126,7 @@ func (p *pipe) closeRead(err error) {
 	if p.rerr == nil {
 		p.rerr = err
 	}
+	recycle(p.buf)
 	p.buf, p.start = nil, 0
 	p.stop(&p.rdl)
 	p.cond.Broadcast()
