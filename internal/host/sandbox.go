@@ -110,6 +110,9 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 // more is served, without.
 const maxTransports = 64
 
+// maxResponseHeader bounds the header of an answer, in bytes.
+const maxResponseHeader = 256 << 10
+
 // Transport sends HTTP requests to a port of the sandbox, over connections that
 // are kept for the next one. The sandbox owns it.
 func (s *Sandbox) Transport(port int) http.RoundTripper {
@@ -119,10 +122,12 @@ func (s *Sandbox) Transport(port int) http.RoundTripper {
 		return t
 	}
 	t := &http.Transport{
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, port) },
-		DisableCompression:  true, // bodies pass as they are
-		MaxIdleConnsPerHost: 16,
-		IdleConnTimeout:     time.Minute,
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, port) },
+		DisableCompression: true, // bodies pass as they are
+		// What a program in the sandbox says is bounded before it is looked at.
+		MaxResponseHeaderBytes: maxResponseHeader,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        time.Minute,
 	}
 	if len(s.transports) >= maxTransports {
 		t.DisableKeepAlives = true

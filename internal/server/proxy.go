@@ -33,6 +33,12 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 		refused.write(w)
 		return
 	}
+	l, leave, refused := s.enter(t)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	defer leave()
 	if t.port == protocol.CodeInterpreterPort && r.Method == http.MethodPost && r.URL.Path == "/execute" {
 		end := t.box.BeginRun(runTimeout(r))
 		defer end()
@@ -45,7 +51,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	}
 	// What comes out of an ended sandbox ends by itself; a write to a client that
 	// does not read would not.
-	stop := context.AfterFunc(s.life(t.box), func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })
+	stop := context.AfterFunc(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })
 	defer stop()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -100,23 +106,46 @@ func runTimeout(r *http.Request) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// life returns a context that ends with the sandbox. All requests to it share
-// one, for a context costs an idle stream less than a goroutine.
-func (s *Server) life(box *host.Sandbox) context.Context {
-	if ctx, ok := s.lives.Load(box); ok {
-		return ctx.(context.Context)
+// maxConns is how many requests and connections of clients a sandbox may have
+// at a time: fewer than its channel carries, and what a hostile guest could make
+// each of them cost stays bounded.
+const maxConns = 2048
+
+// life is what the server knows of a sandbox beside its host.
+type life struct {
+	// ctx ends with the sandbox. All requests to it share it, for a context costs
+	// an idle stream less than a goroutine.
+	ctx   context.Context
+	conns atomic.Int32
+}
+
+// enter counts a request to a sandbox, which ends with leave, or refuses it.
+func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
+	l = s.life(t.box)
+	if l.conns.Add(1) > maxConns {
+		l.conns.Add(-1)
+		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.box.ID, message: "Too many connections to the sandbox",
+			hint: "it may have " + strconv.Itoa(maxConns) + " at a time: close what is not used"}
+	}
+	return l, func() { l.conns.Add(-1) }, nil
+}
+
+func (s *Server) life(box *host.Sandbox) *life {
+	if l, ok := s.lives.Load(box); ok {
+		return l.(*life)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if other, loaded := s.lives.LoadOrStore(box, ctx); loaded {
+	l := &life{ctx: ctx}
+	if other, loaded := s.lives.LoadOrStore(box, l); loaded {
 		cancel()
-		return other.(context.Context)
+		return other.(*life)
 	}
 	go func() {
 		<-box.Done()
 		s.lives.Delete(box)
 		cancel()
 	}()
-	return ctx
+	return l
 }
 
 func (s *Server) reverseProxy(t *target) http.Handler {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -205,6 +206,26 @@ func TestClosedPort(t *testing.T) {
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != 502 {
 		t.Errorf("CONNECT: %v %v", resp, err)
+	}
+}
+
+// TestTooManyConnections: a sandbox has a number of connections, and one that is
+// given back can be had again.
+func TestTooManyConnections(t *testing.T) {
+	tn := newTown(t, Config{}, map[int]http.Handler{3000: http.HandlerFunc(echo)})
+	box := tn.create()
+	conns := &tn.server.life(box).conns
+	conns.Store(maxConns - 1)
+	tn.do(tn.to(box, 3000, "GET", "/", nil)).echo(t)
+	for conns.Load() != maxConns-1 { // the request is counted until its handler is through
+		runtime.Gosched()
+	}
+	conns.Store(maxConns)
+	if got := tn.do(tn.to(box, 3000, "GET", "/", nil)); got.status != 429 || !strings.Contains(string(got.body), `"code":429`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if n := conns.Load(); n != maxConns {
+		t.Errorf("%d are counted", n)
 	}
 }
 

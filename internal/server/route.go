@@ -104,7 +104,7 @@ func (e *refusal) write(w http.ResponseWriter) {
 	// A browser hides an answer from scripts of other origins otherwise.
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	switch e.status {
-	case http.StatusBadGateway, http.StatusForbidden:
+	case http.StatusBadGateway, http.StatusForbidden, http.StatusTooManyRequests:
 		writeJSON(w, e.status, protocol.ProxyError{SandboxID: e.id, Port: e.port, Code: e.status, Message: e.message, Hint: e.hint})
 	default:
 		writeError(w, e.status, e.message, e.hint)

@@ -44,7 +44,7 @@ type Server struct {
 	proxyLog *log.Logger // what net/http has to say
 	control  http.Handler
 	handler  http.Handler
-	lives    sync.Map // *host.Sandbox to a context.Context that ends with it
+	lives    sync.Map // *host.Sandbox to *life
 }
 
 // New returns a server.

@@ -145,6 +145,12 @@ func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 // pipe connects a client with a port, until both have ended what they send, one
 // of them fails, or the sandbox ends.
 func (s *Server) pipe(w http.ResponseWriter, r *http.Request, t *target) {
+	l, leave, refused := s.enter(t)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	defer leave()
 	box, err := t.box.Dial(r.Context(), t.port)
 	if err != nil {
 		s.log.Debug("tunnel", "sandbox_id", t.box.ID, "port", t.port, "err", err)
@@ -159,7 +165,7 @@ func (s *Server) pipe(w http.ResponseWriter, r *http.Request, t *target) {
 	}
 	defer client.Close()
 	// Nothing waits for a client that does not read once there is nothing left.
-	defer context.AfterFunc(s.life(t.box), func() { _ = client.SetDeadline(time.Now().Add(cutAfter)) })()
+	defer context.AfterFunc(l.ctx, func() { _ = client.SetDeadline(time.Now().Add(cutAfter)) })()
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
