@@ -39,6 +39,9 @@ type Machine interface {
 	Resume(ctx context.Context) error
 	// Usage measures what the machine uses now. It costs microseconds.
 	Usage(ctx context.Context) (Usage, error)
+	// CPUTime is the processor time that the machine took since its boot, of
+	// code inside and of the engine itself. It costs a millisecond or so.
+	CPUTime(ctx context.Context) (time.Duration, error)
 	// Unenforced names those limits of the Spec that this machine does not
 	// enforce ("cpu", "memory", …), sorted.
 	Unenforced() []string
@@ -79,11 +82,10 @@ type CheckpointOptions struct {
 
 // Usage is a machine's consumption at one moment.
 type Usage struct {
-	Memory   int64         // bytes of anonymous memory and memory-backed files inside
-	Overhead int64         // bytes the engine itself holds for the machine
-	CPU      time.Duration // processor time since boot
-	Cache    int64         // bytes of files that are mapped, of the host's page cache
-	Disk     int64         // bytes that the files written below "/" take; 0 if it cannot be told
+	Memory   int64 // bytes of anonymous memory and memory-backed files inside
+	Overhead int64 // bytes the engine itself holds for the machine
+	Cache    int64 // bytes of files that are mapped, of the host's page cache
+	Disk     int64 // bytes that the files written below "/" take; 0 if it cannot be told
 }
 
 // Exit says how a machine ended.

@@ -37,14 +37,15 @@ func (s *Sandbox) CPUCount() int { return max(1, int(s.Limits.CPUs)) }
 func (s *Sandbox) watchUsage() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
-	var last engine.Usage
+	var last time.Duration
 	at := s.booted
 	for {
-		u, err := s.machine.Usage(context.Background())
-		if err == nil { // else watchMemory says so
+		u, err1 := s.machine.Usage(context.Background())
+		cpu, err2 := s.machine.CPUTime(context.Background())
+		if err1 == nil && err2 == nil { // else watchMemory says so
 			now := time.Now()
-			s.addSample(now, u, u.CPU-last.CPU, now.Sub(at))
-			last, at = u, now
+			s.addSample(now, u, cpu-last, now.Sub(at))
+			last, at = cpu, now
 		}
 		select {
 		case <-ticker.C:

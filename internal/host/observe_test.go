@@ -24,7 +24,7 @@ func TestSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		eng.Machines()[0].SetUsage(engine.Usage{Memory: 7 << 20, Cache: 3, Disk: 5, CPU: 5 * time.Second})
+		eng.Machines()[0].SetUsage(engine.Usage{Memory: 7 << 20, Cache: 3, Disk: 5}, 5*time.Second)
 		time.Sleep(sampleEvery)
 		synctest.Wait()
 		samples := s.Samples()

@@ -241,11 +241,12 @@ func (m *machine) Close() error {
 	return nil
 }
 
-func (m *machine) Wait() <-chan engine.Exit                    { return m.exit }
-func (m *machine) Unenforced() []string                        { return nil }
-func (m *machine) Usage(context.Context) (engine.Usage, error) { return engine.Usage{}, nil }
-func (m *machine) Pause(context.Context) error                 { return nil }
-func (m *machine) Resume(context.Context) error                { return nil }
+func (m *machine) Wait() <-chan engine.Exit                       { return m.exit }
+func (m *machine) Unenforced() []string                           { return nil }
+func (m *machine) Usage(context.Context) (engine.Usage, error)    { return engine.Usage{}, nil }
+func (m *machine) CPUTime(context.Context) (time.Duration, error) { return 0, nil }
+func (m *machine) Pause(context.Context) error                    { return nil }
+func (m *machine) Resume(context.Context) error                   { return nil }
 func (m *machine) Checkpoint(context.Context, string, engine.CheckpointOptions) error {
 	return fmt.Errorf("no checkpoints here")
 }

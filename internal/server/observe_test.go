@@ -19,7 +19,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t, nil)
 		id := a.create(`{"timeout":300}`)
-		a.engine.Machines()[0].SetUsage(engine.Usage{Memory: 100 << 20, Cache: 10 << 20, Disk: 5 << 20, CPU: time.Second})
+		a.engine.Machines()[0].SetUsage(engine.Usage{Memory: 100 << 20, Cache: 10 << 20, Disk: 5 << 20}, time.Second)
 		begun := time.Now().Unix()
 		time.Sleep(21 * time.Second)
 		synctest.Wait()

@@ -53,6 +53,7 @@ func (s Suite) Run(t *testing.T) {
 		{"CheckpointRestore", s.testCheckpointRestore},
 		{"PauseResume", s.testPauseResume},
 		{"Usage", s.testUsage},
+		{"CPUTime", s.testCPUTime},
 		{"RootIsNotWritten", s.testRootIsNotWritten},
 		{"DiskLimit", s.testDiskLimit},
 		{"ProcessLimit", s.testProcessLimit},
@@ -375,6 +376,38 @@ func (s Suite) testUsage(t *testing.T) {
 	if after.Overhead <= 0 || after.Overhead > 200<<20 {
 		t.Errorf("overhead %d", after.Overhead)
 	}
+	if after.Cache < 0 {
+		t.Errorf("cache %d", after.Cache)
+	}
+	m.must(t, "bash", "head -c 16777216 /dev/zero > /home/user/16MiB")
+	written, err := m.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grown := written.Disk - after.Disk; grown < 16<<20 || grown > 32<<20 {
+		t.Errorf("16 MiB were written, the disk went from %d to %d", after.Disk, written.Disk)
+	}
+}
+
+func (s Suite) testCPUTime(t *testing.T) {
+	m := s.start(t, engine.Limits{})
+	m.must(t, "", "pass")
+	before := m.cpuTime(t)
+	// A fixed amount of work, however busy the machine is: no processor does it
+	// in less.
+	m.must(t, "", "import hashlib\nh = hashlib.sha256()\nfor _ in range(300): h.update(bytes(1 << 20))")
+	if took := m.cpuTime(t) - before; took < 50*time.Millisecond {
+		t.Errorf("hashing 300 MiB took %v", took)
+	}
+}
+
+func (m *machine) cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := m.CPUTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func (s Suite) testRootIsNotWritten(t *testing.T) {
@@ -443,11 +476,10 @@ func (s Suite) testCPULimit(t *testing.T) {
 	}
 	m := s.start(t, engine.Limits{CPUs: 0.5})
 	m.must(t, "", "pass")
-	before, _ := m.Usage(t.Context())
+	before := m.cpuTime(t)
 	start := time.Now()
 	m.must(t, "", "import time\nend = time.time() + 2\nwhile time.time() < end: pass")
-	after, _ := m.Usage(t.Context())
-	if used, wall := after.CPU-before.CPU, time.Since(start); used > wall*8/10 {
+	if used, wall := m.cpuTime(t)-before, time.Since(start); used > wall*8/10 {
 		t.Errorf("half a processor: %v used in %v", used, wall)
 	}
 }

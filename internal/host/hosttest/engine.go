@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -76,6 +77,7 @@ type Machine struct {
 	mu      sync.Mutex
 	init    protocol.InitRequest
 	usage   engine.Usage
+	cpu     time.Duration
 	servers map[int]*server // by port
 	closed  bool
 	closes  int
@@ -95,11 +97,11 @@ func (m *Machine) Closed() int {
 	return m.closes
 }
 
-// SetUsage sets what Usage says from now on.
-func (m *Machine) SetUsage(u engine.Usage) {
+// SetUsage sets what Usage and CPUTime say from now on.
+func (m *Machine) SetUsage(u engine.Usage, cpu time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.usage = u
+	m.usage, m.cpu = u, cpu
 }
 
 // Die ends the machine as if its kernel had crashed.
@@ -169,6 +171,13 @@ func (m *Machine) Usage(context.Context) (engine.Usage, error) {
 		return engine.Usage{}, engine.ErrEnded
 	}
 	return m.usage, nil
+}
+
+// CPUTime implements engine.Machine.
+func (m *Machine) CPUTime(context.Context) (time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cpu, nil
 }
 
 // Unenforced implements engine.Machine.
