@@ -95,8 +95,9 @@ func ConfigFromEnv() Config {
 
 // settings are what the host tells a running guest through POST /init.
 type settings struct {
-	token   string
-	env     map[string]string
-	user    string
-	workdir string
+	hostToken string // of /init and /cubby/
+	token     string
+	env       map[string]string
+	user      string
+	workdir   string
 }

@@ -154,8 +154,12 @@ func TestTokens(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			machines := eng.Machines()
-			if got := machines[len(machines)-1].Init().AccessToken; got != s.Token {
-				t.Errorf("the guest's token is %q, not %q", got, s.Token)
+			init := machines[len(machines)-1].Init()
+			if init.AccessToken != s.Token {
+				t.Errorf("the guest's token is %q, not %q", init.AccessToken, s.Token)
+			}
+			if init.HostToken == "" || init.HostToken == s.Token {
+				t.Errorf("the host's own token is %q", init.HostToken)
 			}
 			if found, ok := h.ByToken(s.Token); ok != test.token || ok && found != s {
 				t.Errorf("by its token: %v, %v", found, ok)

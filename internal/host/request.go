@@ -101,7 +101,7 @@ func (h *Host) plan(req CreateRequest) (*Sandbox, map[string]bool, error) {
 	}
 	s := &Sandbox{
 		ID: newID(), TeamID: req.TeamID, TemplateID: templateID, Metadata: req.Metadata, Limits: limits,
-		AllowInternetAccess: req.AllowInternetAccess, host: h,
+		AllowInternetAccess: req.AllowInternetAccess, host: h, hostToken: newToken(),
 		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
 		deadlineMoved: make(chan struct{}, 1), done: make(chan struct{}),
 	}

@@ -36,11 +36,12 @@ type Sandbox struct {
 	StartedAt           time.Time         // UTC, in microseconds
 	Limits              protocol.Limits
 
-	host    *Host
-	machine engine.Machine
-	timeout time.Duration // that it was created with
-	booted  time.Time     // when its boot began
-	runs    atomic.Int32  // executions under way
+	host      *Host
+	hostToken string // of the host's own requests to the guest
+	machine   engine.Machine
+	timeout   time.Duration // that it was created with
+	booted    time.Time     // when its boot began
+	runs      atomic.Int32  // executions under way
 
 	recording sync.Mutex // held while the recorder is told; taken before mu
 
@@ -64,7 +65,7 @@ const guestTimeout = 20 * time.Second
 // greet checks the guest's version and hands it its token and environment.
 func (s *Sandbox) greet(ctx context.Context, env map[string]string) error {
 	body, err := json.Marshal(protocol.InitRequest{
-		EnvVars: env, AccessToken: s.Token, DefaultUser: "user", DefaultWorkdir: "/home/user", Timestamp: time.Now(),
+		HostToken: s.hostToken, EnvVars: env, AccessToken: s.Token, DefaultUser: "user", DefaultWorkdir: "/home/user", Timestamp: time.Now(),
 	})
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *Sandbox) tell(ctx context.Context, path string, body []byte) (http.Head
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(protocol.HeaderAccessToken, s.Token)
+	req.Header.Set(protocol.HeaderHostToken, s.hostToken)
 	resp, err := s.Transport(protocol.EnvdPort).RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -110,6 +111,17 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 // more is served, without.
 const maxTransports = 64
 
+// idleTime is how long a connection to a port is kept for the next request. The
+// guest's own servers close none. Others do: gunicorn after 2 seconds, Node.js and
+// uvicorn after 5, and a POST that meets the end of a connection cannot be tried
+// again, so ours end first.
+func idleTime(port int) time.Duration {
+	if port == protocol.EnvdPort || port == protocol.CodeInterpreterPort {
+		return time.Minute
+	}
+	return 1500 * time.Millisecond
+}
+
 // maxResponseHeader bounds the header of an answer, in bytes.
 const maxResponseHeader = 256 << 10
 
@@ -127,7 +139,7 @@ func (s *Sandbox) Transport(port int) http.RoundTripper {
 		// What a program in the sandbox says is bounded before it is looked at.
 		MaxResponseHeaderBytes: maxResponseHeader,
 		MaxIdleConnsPerHost:    16,
-		IdleConnTimeout:        time.Minute,
+		IdleConnTimeout:        idleTime(port),
 	}
 	if len(s.transports) >= maxTransports {
 		t.DisableKeepAlives = true

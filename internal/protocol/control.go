@@ -198,8 +198,13 @@ type Team struct {
 	IsDefault bool   `json:"isDefault"`
 }
 
+// HeaderHostToken carries InitRequest.HostToken with each of the host's own
+// requests to a guest (Cubby).
+const HeaderHostToken = "Cubby-Host-Token"
+
 // InitRequest is the body of envd's POST /init, which only the host may call.
 type InitRequest struct {
+	HostToken      string            `json:"cubbyHostToken,omitempty"` // Cubby: asked for at the host's own routes from then on
 	EnvVars        map[string]string `json:"envVars,omitempty"`
 	AccessToken    string            `json:"accessToken,omitempty"`
 	DefaultUser    string            `json:"defaultUser,omitempty"`

@@ -144,7 +144,13 @@ func (m *Machine) envd(other http.Handler) http.Handler {
 		w.Header().Set(protocol.HeaderVersion, version.Version)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("POST /cubby/oom", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST /cubby/oom", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(protocol.HeaderHostToken) != m.Init().HostToken {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	if other != nil {
 		mux.Handle("/", other)
