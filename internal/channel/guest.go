@@ -150,8 +150,11 @@ func (s *server) dial(w http.ResponseWriter, r *http.Request) {
 	relay(w, r, c, tcpEnd{c}, nil)
 }
 
+// connectTime is how long a port may take to accept: its backlog may be full.
+const connectTime = 10 * time.Second
+
 func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
-	var d net.Dialer
+	d := net.Dialer{Timeout: connectTime}
 	var errs []error
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -38,7 +40,7 @@ func noteTeam(ctx context.Context, team string) {
 // noteTarget says where a request goes, for the access log.
 func noteTarget(ctx context.Context, t *target) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
-		e.sandbox, e.port = t.box.ID, t.port
+		e.sandbox, e.port, e.team = t.box.ID, t.port, t.box.TeamID
 	}
 }
 
@@ -56,6 +58,15 @@ func (e *entry) Write(b []byte) (int, error) {
 	n, err := e.ResponseWriter.Write(b)
 	e.bytes += int64(n)
 	return n, err
+}
+
+// Hijack takes the connection over, for another protocol or a tunnel.
+func (e *entry) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
+	if err == nil && e.status == 0 {
+		e.status = http.StatusSwitchingProtocols
+	}
+	return c, rw, err
 }
 
 // Unwrap is for http.ResponseController.
@@ -102,8 +113,12 @@ func (s *Server) access(e *entry, r *http.Request, start time.Time, aborted bool
 	if !s.cfg.Access.Enabled(r.Context(), slog.LevelInfo) {
 		return
 	}
+	path := r.URL.Path
+	if r.Method == http.MethodConnect {
+		path = r.Host
+	}
 	attrs := make([]slog.Attr, 0, 10)
-	attrs = append(attrs, slog.Uint64("request", e.id), slog.String("method", cut(r.Method, 16)), slog.String("path", cut(r.URL.Path, maxLoggedPath)),
+	attrs = append(attrs, slog.Uint64("request", e.id), slog.String("method", cut(r.Method, 16)), slog.String("path", cut(path, maxLoggedPath)),
 		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("dur", time.Since(start)))
 	if e.sandbox != "" {
 		attrs = append(attrs, slog.String("sandbox_id", e.sandbox), slog.Int("port", e.port))

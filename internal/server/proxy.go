@@ -51,11 +51,30 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	}
 	// What comes out of an ended sandbox ends by itself; a write to a client that
 	// does not read would not.
-	stop := context.AfterFunc(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })
-	defer stop()
+	defer atEnd(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s.reverseProxy(t).ServeHTTP(&answer{ResponseWriter: w, cancel: cancel}, r.WithContext(ctx))
+}
+
+// atEnd runs f when ctx ends, but not once over has been called: then f is
+// through or will never run.
+func atEnd(ctx context.Context, f func()) (over func()) {
+	var mu sync.Mutex
+	isOver := false
+	stop := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !isOver {
+			f()
+		}
+	})
+	return func() {
+		stop()
+		mu.Lock()
+		defer mu.Unlock()
+		isOver = true
+	}
 }
 
 // admit says why r must not reach the port, if it must not.
