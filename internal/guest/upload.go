@@ -115,6 +115,10 @@ func (g *Guest) upload(a account, r *http.Request) ([]protocol.EntryInfo, error)
 // the file if there is one; else each part's own name is its path.
 func (g *Guest) uploadForm(to writing, r *http.Request) ([]protocol.EntryInfo, error) {
 	given := r.URL.Query().Get("path")
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{ended(r.Body), r.Body}
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, badRequest("multipart: %v", err)
@@ -123,7 +127,7 @@ func (g *Guest) uploadForm(to writing, r *http.Request) ([]protocol.EntryInfo, e
 	stored := map[string]bool{}
 	for {
 		part, err := parts.NextRawPart()
-		if err == io.EOF { // and no error that wraps it: that is a form without its end
+		if err == io.EOF {
 			return entries, nil
 		}
 		if err != nil {
@@ -157,6 +161,18 @@ func (g *Guest) uploadForm(to writing, r *http.Request) ([]protocol.EntryInfo, e
 		entries = append(entries, e)
 	}
 }
+
+// ended makes the end of a form's body an error. The standard library takes a body
+// that ends between two parts, or in the header of one, for a whole form; one with
+// its last boundary is not read to the end, so long as a line follows that.
+func ended(body io.Reader) io.Reader {
+	return io.MultiReader(body, strings.NewReader("\r\n"), failing{io.ErrUnexpectedEOF})
+}
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // disposition returns the name and the raw file name of a part: clients put a
 // whole path there, which the standard library would cut.
