@@ -281,7 +281,7 @@ func (s *Store) noteUses(ctx context.Context) {
 
 func (s *Store) noteUse(use keyUse) error {
 	// Close waits for this, and should not for long.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	// Several uses may have been queued before the first was written.
 	_, err := s.write.ExecContext(ctx, `UPDATE keys SET last_used_at = ? WHERE id = ? AND coalesce(last_used_at, 0) <= ?`,

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,8 +33,10 @@ func TestFirstStartOfMany(t *testing.T) {
 	if created != 1 || len(teams) != 1 {
 		t.Errorf("%d created, teams %v", created, teams)
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-		t.Errorf("left behind: %v, %v", files, err)
+	// SQLite's log may stay, when the last two closed at once; what was in the
+	// making may not.
+	if _, err := os.Lstat(filepath.Join(dir, newName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
 	}
 }
 
