@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -55,7 +57,7 @@ func TestBadControlPlane(t *testing.T) {
 			"no shape":     {"X-API-KEY", "' OR 1=1 --"},
 			"longer":       {"X-API-KEY", s.Key + "0"},
 			"shorter":      {"X-API-KEY", s.Key[:len(s.Key)-1]},
-			"huge":         {"X-API-KEY", strings.Repeat("e2b_", 20_000)},
+			"huge":         {"X-API-KEY", strings.Repeat("e2b_", 5_000)},
 			"wrong bearer": {"Authorization", "Bearer e2b_" + strings.Repeat("0", 40)},
 			"basic":        {"Authorization", "Basic cm9vdDo="},
 		} {
@@ -113,7 +115,6 @@ func TestBadControlPlane(t *testing.T) {
 		{"wrong types", "POST", "/v2/sandboxes", `{"templateID":5}`, 400, ""},
 		{"metadata of no text", "POST", "/v2/sandboxes", `{"templateID":"base","metadata":{"a":1}}`, 400, ""},
 		{"unknown template", "POST", "/v2/sandboxes", `{"templateID":"../../etc"}`, 404, "template '../../etc' not found"},
-		{"no template", "POST", "/v2/sandboxes", `{}`, 400, ""},
 		{"negative time-out", "POST", "/v2/sandboxes", `{"templateID":"base","timeout":-1}`, 400, "Timeout"},
 		{"negative time-out, first version", "POST", "/sandboxes", `{"templateID":"base","timeout":-1}`, 400, "Timeout"},
 		{"endless time-out", "POST", "/v2/sandboxes", `{"templateID":"base","timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
@@ -140,8 +141,8 @@ func TestBadControlPlane(t *testing.T) {
 		{"bad metadata", "GET", "/v2/sandboxes?metadata=%25zz", "", 400, ""},
 		{"bad metrics", "GET", "/sandboxes/" + b.ID + "/metrics?start=then&end=now", "", 400, ""},
 		{"unknown id", "GET", "/sandboxes/" + unknown, "", 404, `Sandbox "` + unknown + `" doesn't exist or you don't have access to it`},
-		{"path for an id", "GET", "/sandboxes/..%2F..%2Fetc%2Fpasswd", "", 404, ""},
-		{"markup for an id", "DELETE", "/sandboxes/%3Cscript%3E", "", 404, ""},
+		{"path for an id", "GET", "/sandboxes/..%2F..%2Fetc%2Fpasswd", "", 400, "Invalid sandbox ID"},
+		{"markup for an id", "DELETE", "/sandboxes/%3Cscript%3E", "", 400, "Invalid sandbox ID"},
 		{"later: pause", "POST", "/sandboxes/" + b.ID + "/pause", "{}", 501, ""},
 		{"later: fork", "POST", "/sandboxes/" + b.ID + "/fork", "{}", 501, ""},
 		{"later: snapshot", "POST", "/sandboxes/" + b.ID + "/snapshots", "{}", 501, ""},
@@ -315,6 +316,9 @@ func TestBadDataPlane(t *testing.T) {
 			t.Run(test.name, func(t *testing.T) {
 				a := call(t, http.DefaultClient, "POST", s.URL+test.path, string(test.body), append(b.routed(portEnvd), test.header...)...)
 				// A stream tells its error in the last envelope, after a 200.
+				if a.Status == http.StatusOK {
+					a.Body = lastEnvelope(t, a.Body)
+				}
 				if failed := a.Status >= 400 || strings.Contains(string(a.Body), `"error"`); !failed || trace.Match(a.Body) {
 					t.Errorf("%v", a)
 				}
@@ -349,6 +353,36 @@ func TestBadDataPlane(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lastEnvelope is the message that ends a stream. Who sends compressed ones gets
+// them.
+func lastEnvelope(t *testing.T, stream []byte) []byte {
+	t.Helper()
+	for len(stream) >= 5 {
+		flags, size := stream[0], binary.BigEndian.Uint32(stream[1:])
+		message := stream[5:]
+		if uint64(size) > uint64(len(message)) {
+			break
+		}
+		message, stream = message[:size], message[size:]
+		switch {
+		case flags&2 == 0:
+			continue
+		case flags&1 == 0:
+			return message
+		}
+		r, err := gzip.NewReader(bytes.NewReader(message))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if message, err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+		return message
+	}
+	t.Fatalf("the stream has no end: %q", stream)
+	return nil
 }
 
 // TestNoGrowth treats the server as no client should, many times, and then asks
@@ -431,10 +465,14 @@ func TestNoGrowth(t *testing.T) {
 			return nil
 		})
 	}
-	round(10)
+	// What a round needs at once stays with the process for a while: only what
+	// grows from then on is kept by what was done.
+	for range 2 {
+		round(20)
+	}
 	kib, fds := s.usage(t)
-	t.Logf("after one round: %d KiB private, %d descriptors", kib, fds)
-	for range 3 {
+	t.Logf("after two rounds: %d KiB private, %d descriptors", kib, fds)
+	for range 4 {
 		round(20)
 	}
 	until(t, "descriptors are given back", func() error {
@@ -446,14 +484,17 @@ func TestNoGrowth(t *testing.T) {
 	})
 	now, _ := s.usage(t)
 	t.Logf("in the end: %d KiB private", now)
-	// Six times the first round. What is kept by each of its requests, were it a
-	// kilobyte, is small; a buffer or a goroutine's stack each is not.
-	if grown := now - kib; grown > 48<<10 {
+	// Over 800 requests. A buffer that each of them kept would be seen.
+	if grown := now - kib; grown > 32<<10 {
 		t.Errorf("private memory grew by %d KiB", grown)
 	}
-	if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "ls /tmp; pgrep -c sleep || true"}, b.routed(portEnvd)...); err != nil || !strings.HasSuffix(out.Stdout, "0\n") || strings.Contains(out.Stdout, "half") {
-		t.Errorf("in the sandbox: %+v, %v", out, err)
-	}
+	until(t, "the sandbox is as it was", func() error {
+		out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "ls -A /tmp | grep -vx .cubby; pgrep -c sleep || true"}, b.routed(portEnvd)...)
+		if err != nil || out.Stdout != "big\n0\n" {
+			return fmt.Errorf("%+v, %v", out, err)
+		}
+		return nil
+	})
 }
 
 // say sends text and keeps the connection for a moment, without reading: then it

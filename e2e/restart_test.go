@@ -33,6 +33,13 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.cmd.Wait() // says that it was killed
+			// The process that it watched over ends its sandboxes yet.
+			until(t, "all of the server is gone", func() error {
+				if pids := s.processes(t); len(pids) > 0 {
+					return fmt.Errorf("processes %v", pids)
+				}
+				return nil
+			})
 		}},
 		{"its child killed", func(t *testing.T, s *server) {
 			for _, pid := range s.processes(t) {

@@ -205,9 +205,9 @@ func (c *trpcGo) put(t *testing.T, dir string, files map[string][]byte) {
 // get reads at most limit bytes of a file, and its size.
 func (c *trpcGo) get(t *testing.T, path string, limit int) (content []byte, size int) {
 	t.Helper()
-	out := c.bash(t, fmt.Sprintf(`set -e; F=%s; SIZE=$(stat -c%%s "$F" 2>/dev/null || wc -c < "$F"); echo SIZE=$SIZE; echo BEGIN; head -c %d "$F" | base64; echo END`, quote(path), limit))
-	head, rest, ok1 := strings.Cut(out.Stdout, "BEGIN\n")
-	body, _, ok2 := strings.Cut(rest, "END\n")
+	out := c.bash(t, fmt.Sprintf(`set -e; F=%s; SIZE=$(stat -c%%s "$F" 2>/dev/null || wc -c < "$F"); echo SIZE=$SIZE; echo --BEGIN--; head -c %d "$F" | base64; echo --END--`, quote(path), limit))
+	head, rest, ok1 := strings.Cut(out.Stdout, "--BEGIN--\n")
+	body, _, ok2 := strings.Cut(rest, "--END--\n")
 	if _, err := fmt.Sscanf(head, "SIZE=%d", &size); err != nil || !ok1 || !ok2 {
 		t.Fatalf("%v: %.300s", err, out.Stdout)
 	}

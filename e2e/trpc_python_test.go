@@ -138,7 +138,7 @@ func TestTrpcAgentPython(t *testing.T) {
 		}
 	})
 	t.Run("input that is no text", func(t *testing.T) {
-		input := bytes.Repeat([]byte{0xff, 0, 0xfe, '\n'}, 50_000)
+		input := bytes.Repeat([]byte{0xff, 0, 0xfe, '\n'}, 20_000)
 		encoded := base64.StdEncoding.EncodeToString(input)
 		var lines strings.Builder
 		for len(encoded) > 0 {

@@ -36,9 +36,9 @@ describe('run', () => {
     assert.equal(stdout, 'user\n/home/user\n/home/user user user\nlogin\n');
   });
 
-  test('is root when asked', async () => {
+  test('is root when asked, in the template\'s folder all the same', async () => {
     const { stdout } = await sandbox.commands.run('id -u; pwd; echo $HOME', { user: 'root' });
-    assert.equal(stdout, '0\n/root\n/root\n');
+    assert.equal(stdout, '0\n/home/user\n/root\n');
   });
 
   test('user becomes root without a password', async () => {
