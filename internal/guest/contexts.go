@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,14 +29,16 @@ const (
 // it or changes its kernel.
 type codeContext struct {
 	protocol.Context
-	shell string
-	turn  chan struct{}
+	kernel string // the language of its kernel
+	shell  string
+	turn   chan struct{}
 
 	// Guarded by turn.
 	count int    // cells since the kernel was asked for
 	ended string // how the last kernel ended, until a fresh one has said so
 
 	mu     sync.Mutex // guards what follows
+	gone   bool       // deleted: it gets no kernel any more
 	proc   *kernelProcess
 	cell   *cell
 	groups []*processGroup // of cells whose processes die with the context
@@ -70,7 +73,7 @@ func (g *Guest) byDefault(kernelLanguage string) *codeContext {
 	if c := g.contexts.defaults[kernelLanguage]; c != nil {
 		return c
 	}
-	c := g.newContext(kernelLanguage, g.workdir(), "")
+	c := g.newContext(kernelLanguage, kernelLanguage, g.workdir(), "")
 	if g.contexts.defaults == nil {
 		g.contexts.defaults = map[string]*codeContext{}
 	}
@@ -79,9 +82,10 @@ func (g *Guest) byDefault(kernelLanguage string) *codeContext {
 	return c
 }
 
-func (g *Guest) newContext(language, cwd, shell string) *codeContext {
+func (g *Guest) newContext(language, kernel, cwd, shell string) *codeContext {
 	return &codeContext{
 		Context: protocol.Context{ID: strings.ToLower(rand.Text()), Language: language, Cwd: cwd},
+		kernel:  kernel,
 		shell:   shell,
 		turn:    make(chan struct{}, 1),
 	}
@@ -105,6 +109,16 @@ func (c *codeContext) take(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// tryTake takes the turn if nobody has it.
+func (c *codeContext) tryTake() bool {
+	select {
+	case c.turn <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -143,25 +157,33 @@ func (g *Guest) ensure(ctx context.Context, c *codeContext) (k *kernelProcess, f
 	if err != nil {
 		return nil, "", err
 	}
-	fresh, c.ended = c.ended, ""
 	c.mu.Lock()
-	c.proc = k
+	gone := c.gone
+	if !gone {
+		c.proc = k
+	}
 	c.mu.Unlock()
+	if gone {
+		k.stop()
+		<-k.ended
+		return nil, "", fmt.Errorf("Context %s not found", c.ID)
+	}
+	fresh, c.ended = c.ended, ""
 	return k, fresh, nil
 }
 
 // launch starts a kernel for c and waits until it is ready.
 func (g *Guest) launch(ctx context.Context, c *codeContext) (*kernelProcess, error) {
-	path := g.cfg.Interpreters[c.Language]
+	path := g.cfg.Interpreters[c.kernel]
 	if path == "" {
-		what := g.cfg.Missing[c.Language]
+		what := g.cfg.Missing[c.kernel]
 		if what == "" {
 			what = "install it where the sandbox's files come from"
 		}
-		return nil, fmt.Errorf("%s is %w: %s", c.Language, errMissing, what)
+		return nil, fmt.Errorf("%s is %w: %s", c.kernel, errMissing, what)
 	}
 	var command kernel.Command
-	switch c.Language {
+	switch c.kernel {
 	case python:
 		command = kernel.Python(path, g.cfg.KernelDir, c.shell == "ipython")
 	case javascript:
@@ -183,9 +205,9 @@ func (g *Guest) launch(ctx context.Context, c *codeContext) (*kernelProcess, err
 	case <-k.ready:
 		return k, nil
 	case <-k.ended:
-		err = fmt.Errorf("the %s kernel ended at once (%s)", c.Language, describe(k.status))
+		err = fmt.Errorf("the %s kernel ended at once (%s)", c.kernel, describe(k.status))
 	case <-limit.C:
-		err = fmt.Errorf("the %s kernel was not ready after %s", c.Language, startTime)
+		err = fmt.Errorf("the %s kernel was not ready after %s", c.kernel, startTime)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-g.ctx.Done():
@@ -239,36 +261,30 @@ func (g *Guest) handleContexts(w http.ResponseWriter, _ *http.Request) {
 func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 	var req protocol.CreateContextRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&req); err != nil && r.ContentLength != 0 {
-		http.Error(w, "bad request: "+err.Error(), http.StatusBadRequest)
+		writeText(w, http.StatusBadRequest, "bad request: "+err.Error())
 		return
 	}
-	_, lang, err := normalise(req.Language)
+	lang, kernelLanguage, err := normalise(req.Language)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	if req.Shell != "" && (req.Shell != "ipython" || lang != python) {
-		http.Error(w, fmt.Sprintf("unknown shell %q for %s", req.Shell, lang), http.StatusBadRequest)
+		writeText(w, http.StatusBadRequest, fmt.Sprintf("unknown shell %q for %s", req.Shell, lang))
 		return
 	}
 	cwd := g.workdir()
 	if req.Cwd != "" {
 		cwd = g.resolve(req.Cwd)
 		if st, err := os.Stat(cwd); err != nil || !st.IsDir() {
-			http.Error(w, fmt.Sprintf("cwd '%s' does not exist", cwd), http.StatusBadRequest)
+			writeText(w, http.StatusBadRequest, fmt.Sprintf("cwd '%s' does not exist", cwd))
 			return
 		}
 	}
 	g.byDefault(python) // they come first in the list
 	g.byDefault(javascript)
-	c := g.newContext(lang, cwd, req.Shell)
-	_ = c.take(r.Context())
-	_, _, err = g.ensure(r.Context(), c)
-	c.give()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	c := g.newContext(lang, kernelLanguage, cwd, req.Shell)
+	_ = c.take(g.ctx)
 	g.contexts.mu.Lock()
 	full := len(g.contexts.all) >= maxContexts
 	if !full {
@@ -276,8 +292,14 @@ func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 	}
 	g.contexts.mu.Unlock()
 	if full {
-		c.discard()
-		http.Error(w, fmt.Sprintf("a sandbox has at most %d contexts", maxContexts), http.StatusInternalServerError)
+		writeText(w, http.StatusInternalServerError, fmt.Sprintf("a sandbox has at most %d contexts", maxContexts))
+		return
+	}
+	_, _, err = g.ensure(r.Context(), c)
+	c.give()
+	if err != nil {
+		g.forget(c.ID)
+		writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, c.Context)
@@ -286,7 +308,7 @@ func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 func (g *Guest) handleRestartContext(w http.ResponseWriter, r *http.Request) {
 	c := g.contextByID(r.PathValue("id"))
 	if c == nil {
-		http.Error(w, fmt.Sprintf("Context %s not found", r.PathValue("id")), http.StatusNotFound)
+		writeText(w, http.StatusNotFound, fmt.Sprintf("Context %s not found", r.PathValue("id")))
 		return
 	}
 	c.discard() // a cell that runs ends with it
@@ -298,7 +320,7 @@ func (g *Guest) handleRestartContext(w http.ResponseWriter, r *http.Request) {
 	_, _, err := g.ensure(r.Context(), c)
 	c.give()
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, nil)
@@ -306,23 +328,30 @@ func (g *Guest) handleRestartContext(w http.ResponseWriter, r *http.Request) {
 
 func (g *Guest) handleDeleteContext(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	g.contexts.mu.Lock()
-	var c *codeContext
-	for i, x := range g.contexts.all {
-		if x.ID == id {
-			c = x
-			g.contexts.all = append(g.contexts.all[:i:i], g.contexts.all[i+1:]...)
-			if g.contexts.defaults[x.Language] == x {
-				delete(g.contexts.defaults, x.Language)
-			}
-			break
-		}
-	}
-	g.contexts.mu.Unlock()
+	c := g.forget(id)
 	if c == nil {
-		http.Error(w, fmt.Sprintf("Context %s not found", id), http.StatusNotFound)
+		writeText(w, http.StatusNotFound, fmt.Sprintf("Context %s not found", id))
 		return
 	}
+	c.mu.Lock()
+	c.gone = true
+	c.mu.Unlock()
 	c.discard()
 	writeJSON(w, http.StatusOK, nil)
+}
+
+// forget takes a context off the list and returns it, nil if it is not there.
+func (g *Guest) forget(id string) *codeContext {
+	g.contexts.mu.Lock()
+	defer g.contexts.mu.Unlock()
+	i := slices.IndexFunc(g.contexts.all, func(c *codeContext) bool { return c.ID == id })
+	if i < 0 {
+		return nil
+	}
+	c := g.contexts.all[i]
+	g.contexts.all = slices.Delete(slices.Clone(g.contexts.all), i, i+1)
+	if g.contexts.defaults[c.kernel] == c {
+		delete(g.contexts.defaults, c.kernel)
+	}
+	return c
 }

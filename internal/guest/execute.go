@@ -4,14 +4,13 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +24,6 @@ import (
 )
 
 const (
-	maxExecuteBody   = 128 << 20
 	defaultMaxOutput = 64 << 20
 	maxResults       = 128 << 20 // bytes of the results of one cell
 	keepaliveTime    = 5 * time.Second
@@ -72,8 +70,8 @@ const (
 // through three connections: a short cell's lines travel as one.
 const flushDelay = time.Millisecond
 
-// emit writes one line. The caller holds c.mu.
-func (c *cell) emit(e protocol.Event) {
+// emit writes one line, of a protocol.Event. The caller holds c.mu.
+func (c *cell) emit(e any) {
 	if c.werr != nil {
 		return
 	}
@@ -163,7 +161,7 @@ func (c *cell) event(e kernel.Event) {
 			c.end.Truncated, c.end.Limit = true, cmpOr(c.end.Limit, "output")
 			return
 		}
-		c.emit(resultEvent(e))
+		c.emit(resultLine(e))
 	case "error":
 		failure := &protocol.ErrorData{Name: e.Name, Value: e.Value, Traceback: e.Traceback}
 		if c.stopped.Load() != notStopped {
@@ -197,108 +195,73 @@ type cellSink struct{ *cell }
 
 func (s cellSink) died(ws syscall.WaitStatus) { s.diedWith(ws) }
 
-// resultEvent sorts MIME types into E2B's fields.
-func resultEvent(e kernel.Event) protocol.Event {
-	data := &protocol.ResultData{IsMainResult: e.Main, Extra: map[string]any{}}
-	out := protocol.Event{Type: protocol.EventResult, ResultData: data}
-	text := map[string]*string{
-		"text/plain": &out.Text, "text/html": &data.HTML, "text/markdown": &data.Markdown, "image/svg+xml": &data.SVG,
-		"image/png": &data.PNG, "image/jpeg": &data.JPEG, "application/pdf": &data.PDF, "text/latex": &data.LaTeX,
-		"application/javascript": &data.JavaScript,
-	}
-	for mime, v := range e.Data {
-		if field, ok := text[mime]; ok {
-			if s, isText := v.(string); isText {
-				*field = s
-				continue
-			}
-		}
-		switch mime {
-		case "application/json":
-			data.JSON = v
-		case "e2b/data":
-			data.Data = v
-		case "e2b/chart":
-			data.Chart = v
-		default:
-			data.Extra[mime] = v
-		}
-	}
-	// The text of a string is the string, without the quotes of its literal.
-	if n := len(out.Text); n >= 2 && out.Text[0] == out.Text[n-1] && (out.Text[0] == '\'' || out.Text[0] == '"') {
-		out.Text = out.Text[1 : n-1]
-	}
-	return out
-}
-
 func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	if !g.authorised(r) {
-		http.Error(w, unauthorised, http.StatusUnauthorized)
+		writeText(w, http.StatusUnauthorized, unauthorised)
 		return
 	}
-	var req protocol.ExecuteRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxExecuteBody)).Decode(&req); err != nil {
-		http.Error(w, "bad request: "+err.Error(), http.StatusBadRequest)
+	req, status, err := readExecute(w, r)
+	if err != nil {
+		writeText(w, status, err.Error())
 		return
-	}
-	if strings.IndexByte(req.Code, 0) >= 0 {
-		http.Error(w, "source contains NUL bytes: it is not text", http.StatusBadRequest)
-		return
-	}
-	for name, v := range req.EnvVars {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
-			http.Error(w, fmt.Sprintf("bad environment variable %q", name), http.StatusBadRequest)
-			return
-		}
 	}
 	timeout, err := headerNumber(r, protocol.HeaderTimeoutMS, 0)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		writeText(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	maxOutput, err := headerNumber(r, protocol.HeaderMaxOutput, defaultMaxOutput)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		writeText(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	var c *codeContext
-	language := ""
-	switch {
-	case req.ContextID != "" && req.Language != "":
-		http.Error(w, "give context_id or language, not both", http.StatusBadRequest)
-		return
-	case req.ContextID != "":
+	var language string
+	if req.ContextID != "" {
 		if c = g.contextByID(req.ContextID); c == nil {
-			http.Error(w, fmt.Sprintf("Context %s not found", req.ContextID), http.StatusNotFound)
+			writeText(w, http.StatusNotFound, fmt.Sprintf("Context %s not found", req.ContextID))
 			return
 		}
-	default:
+		language = c.Language
+	} else {
 		lang, kernelLanguage, err := normalise(req.Language)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			writeText(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 		language, c = lang, g.byDefault(kernelLanguage)
 	}
-	if c.take(r.Context()) != nil {
+	size := int64(len(req.Code))
+	defer g.waiting.Add(-size)
+	if g.waiting.Add(size) > maxWaiting {
+		writeText(w, http.StatusTooManyRequests, fmt.Sprintf("calls with %d MiB of source are waiting already", maxWaiting>>20))
+		return
+	}
+	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{}), last: time.Now()}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	queued := !c.tryTake()
+	if queued && !run.queue(r.Context(), c) {
 		return
 	}
 	defer c.give()
 	start := time.Now()
 	k, ended, err := g.ensure(r.Context(), c)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		if queued { // too late for a status
+			run.fail("KernelError", err.Error())
+			run.finish(start)
+			return
+		}
+		writeText(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{})}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
 	c.count++
 	run.mu.Lock()
 	run.emit(protocol.Event{Type: protocol.EventExecutions, ExecutionCount: c.count})
 	if ended != "" {
 		run.end.FreshKernel = true
-		run.say(true, fmt.Sprintf("[cubby] the previous %s kernel ended (%s): this is a fresh one, earlier variables are gone\n", c.Language, ended))
+		run.say(true, fmt.Sprintf("[cubby] the previous %s kernel ended (%s): this is a fresh one, earlier variables are gone\n", c.kernel, ended))
 	}
 	run.mu.Unlock()
 
@@ -319,16 +282,33 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	run.finish(start)
 }
 
-func headerNumber(r *http.Request, name string, otherwise int64) (int64, error) {
-	s := r.Header.Get(name)
-	if s == "" {
-		return otherwise, nil
+// queue waits for the context's turn and says whether it came. The client gets
+// the head of its answer at once and a sign of life while it waits; one that goes
+// away leaves the queue.
+func (c *cell) queue(ctx context.Context, turn *codeContext) bool {
+	c.werr = c.rc.Flush()
+	alive := time.NewTicker(keepaliveTime)
+	defer alive.Stop()
+	for {
+		select {
+		case turn.turn <- struct{}{}:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-alive.C:
+			c.mu.Lock()
+			c.emit(protocol.Event{Type: protocol.EventKeepalive})
+			c.mu.Unlock()
+		}
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("%s: %q is not a positive number", name, s)
-	}
-	return n, nil
+}
+
+// fail reports an error that is not the code's.
+func (c *cell) fail(name, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end.ExitCode = 1
+	c.emit(protocol.Event{Type: protocol.EventError, ErrorData: &protocol.ErrorData{Name: name, Value: value, Traceback: name + ": " + value}})
 }
 
 func (c *cell) syntaxError(err error) {
@@ -347,7 +327,7 @@ func (c *cell) syntaxError(err error) {
 // runCell runs q and returns when the kernel is done or dead, and what must not
 // outlive the cell is gone.
 func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *cell, q kernel.Request, timeout time.Duration) {
-	gr := g.groups.begin(k, c.Language == bash)
+	gr := g.groups.begin(k, c.kernel == bash)
 	run.group = gr
 	c.mu.Lock()
 	c.cell = run
@@ -378,13 +358,18 @@ func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *
 	interrupt := func(why int32) {
 		run.stopped.Store(why)
 		k.interrupt()
+		gr.interruptOthers(int(g.cfg.UID))
 		grace = time.After(graceTime)
 		limit, gone = nil, nil
 	}
-	if k.execute(q, cellSink{run}) != nil {
-		<-k.ended // which has told the cell, if it had begun
-		run.diedWith(k.status)
-	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if k.execute(q, cellSink{run}) != nil {
+			<-k.ended // which has told the cell, if it had begun
+			run.diedWith(k.status)
+		}
+	}()
 	shutdown := g.ctx.Done()
 wait:
 	for {
@@ -416,6 +401,12 @@ wait:
 			_ = run.rc.SetWriteDeadline(time.Now().Add(stuckTime))
 		}
 	}
+	select {
+	case <-sent:
+	case <-time.After(graceTime): // done, before it has read what to do
+		k.stop()
+		<-sent
+	}
 	k.release()
 	run.mu.Lock()
 	died := run.died
@@ -424,7 +415,7 @@ wait:
 	if stopped != notStopped {
 		// The kernel obeyed; what the cell started goes too.
 		keep := []int{k.pid()}
-		if c.Language == bash {
+		if c.kernel == bash {
 			keep = append(keep, childrenOf(k.pid())...)
 		}
 		if died != nil {
@@ -443,7 +434,7 @@ wait:
 		}
 		c.mu.Unlock()
 	}
-	run.conclude(c.Language, timeout)
+	run.conclude(c.kernel, timeout)
 }
 
 func childrenOf(pid int) []int {

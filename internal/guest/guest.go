@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -70,6 +71,7 @@ type Guest struct {
 	children children
 	groups   *groups
 	contexts contexts
+	waiting  atomic.Int64 // bytes of the source of calls that run or wait
 	watches  watches
 	load     load
 	commands commands

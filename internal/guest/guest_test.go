@@ -111,6 +111,7 @@ func (b *box) run(c call) answer {
 		b.Fatalf("status %d: %s", resp.StatusCode, text)
 	}
 	var a answer
+	var stdout, stderr strings.Builder
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -128,9 +129,9 @@ func (b *box) run(c call) answer {
 		switch e.Type {
 		case protocol.EventStdout:
 			a.kinds = a.kinds[:len(a.kinds)-1] + "o"
-			a.stdout += e.Text
+			stdout.WriteString(e.Text)
 		case protocol.EventStderr:
-			a.stderr += e.Text
+			stderr.WriteString(e.Text)
 		case protocol.EventResult:
 			a.results = append(a.results, e)
 		case protocol.EventError:
@@ -140,6 +141,7 @@ func (b *box) run(c call) answer {
 			a.end = *e.EndOfExecution
 		}
 	}
+	a.stdout, a.stderr = stdout.String(), stderr.String()
 	if !strings.HasSuffix(a.kinds, "e") {
 		b.Fatalf("no end: %q, %v", a.kinds, lines.Err())
 	}

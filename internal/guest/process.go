@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +24,9 @@ const (
 	coalesce     = 20 * time.Millisecond // how long the start of a line waits for the rest
 	maxEvent     = 96 << 20              // bytes of one event of a kernel
 	readSize     = 64 << 10
-	drainSize    = 1 << 20 // bytes read of one stream before the others get a turn
-	startTail    = 4 << 10 // of what a kernel says before it is ready
+	pieceSize    = 64 << 10 // of source that is sent at once
+	drainSize    = 1 << 20  // bytes read of one stream before the others get a turn
+	startTail    = 4 << 10  // of what a kernel says before it is ready
 	deadPoll     = time.Second
 	closedStatus = time.Second // between the end of the wire and of the process
 )
@@ -133,14 +135,45 @@ func (k *kernelProcess) stop() {
 
 // execute hands q to the kernel; s takes what comes until done or died.
 func (k *kernelProcess) execute(q kernel.Request, s sink) error {
+	code := q.Code
+	q.Code = ""
 	b, err := json.Marshal(q)
 	if err != nil {
 		return err
 	}
+	// The source may be large: it is quoted piece by piece, into its place.
+	const place = `"code":"`
+	at := bytes.Index(b, []byte(place))
+	if at < 0 {
+		return errors.New("a request without code")
+	}
+	at += len(place)
 	k.mu.Lock()
 	k.sink = s
 	k.mu.Unlock()
-	return k.write(append(b, '\n'))
+	k.wmu.Lock()
+	defer k.wmu.Unlock()
+	pieces := append([]byte(nil), b[:at]...)
+	for code != "" {
+		n := min(len(code), pieceSize)
+		for n < len(code) && n > 0 && !utf8.RuneStart(code[n]) {
+			n--
+		}
+		quoted, err := json.Marshal(code[:n])
+		if err != nil {
+			return err
+		}
+		code = code[n:]
+		pieces = append(pieces, quoted[1:len(quoted)-1]...)
+		if len(pieces) >= pieceSize {
+			if err := k.writeLocked(pieces); err != nil {
+				return err
+			}
+			pieces = pieces[:0]
+		}
+	}
+	pieces = append(append(pieces, b[at:]...), '\n')
+	return k.writeLocked(pieces)
 }
 
 // release lets go of the sink: after it returns the sink is not called again.
@@ -155,6 +188,10 @@ var errEnded = errors.New("the kernel has ended")
 func (k *kernelProcess) write(b []byte) error {
 	k.wmu.Lock()
 	defer k.wmu.Unlock()
+	return k.writeLocked(b)
+}
+
+func (k *kernelProcess) writeLocked(b []byte) error {
 	for len(b) > 0 {
 		if k.closed {
 			return errEnded

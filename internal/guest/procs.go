@@ -189,6 +189,17 @@ func (g *processGroup) kill(keep ...int) {
 	}
 }
 
+// interruptOthers interrupts the processes of the cell that are not the user's: the
+// kernel, which is, can stop its own children only, and not those of sudo.
+func (g *processGroup) interruptOthers(uid int) {
+	for _, pid := range g.pids() {
+		var st syscall.Stat_t
+		if pid != os.Getpid() && syscall.Stat(filepath.Join("/proc", strconv.Itoa(pid)), &st) == nil && int(st.Uid) != uid {
+			_ = syscall.Kill(pid, syscall.SIGINT)
+		}
+	}
+}
+
 func contains(s []int, v int) bool {
 	for _, x := range s {
 		if x == v {

@@ -461,6 +461,7 @@ AFTER = {
     "subprocess": after_subprocess,
     "multiprocessing.context": after_multiprocessing,
     "matplotlib": after_display,
+    "matplotlib.axes._axes": after_display,
     "matplotlib.pyplot": after_display,
     "PIL.Image": after_display,
     "IPython.core.display": after_display,

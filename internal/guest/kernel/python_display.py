@@ -228,7 +228,9 @@ def figure_png(figure):
 
 def figure_bundle(figure):
     figure._cubby_shown = kernel.cell
-    return {"image/png": figure_png(figure), "text/plain": repr(figure)}
+    data = {"image/png": figure_png(figure), "text/plain": repr(figure)}
+    add(data, "e2b/chart", kernel.part("python_chart").describe, figure)
+    return data
 
 
 def show_figures():
@@ -271,17 +273,32 @@ def adopt(module):
         adopt_matplotlib(module)
     elif name == "matplotlib.pyplot":
         adopt_pyplot(module)
+    elif name == "matplotlib.axes._axes":
+        kernel.part("python_chart").adopt_axes(module)
     elif name == "PIL.Image":
-
-        def show(self, *args, **kwargs):
-            """Show the image as a result."""
-            publish(image_bundle(self), False)
-
-        module.Image.show = show
+        adopt_images(module)
     elif kernel.shell is None:
         for hook in (display, publish_display_data, clear_output, update_display):
             if hasattr(module, hook.__name__):
                 setattr(module, hook.__name__, hook)
+
+
+def adopt_images(module):
+    """Show what is saved, and nothing that is shown: E2B's ways."""
+    write = module.Image.save
+
+    def save(self, fp, format=None, **params):
+        write(self, fp, format, **params)
+        # matplotlib writes its figures through here, and shows them itself.
+        caller = sys._getframe(1).f_globals.get("__name__") or ""
+        if isinstance(fp, str) and not caller.startswith(("matplotlib.", "PIL.")):
+            publish(image_bundle(self), False)
+
+    def show(self, *args, **kwargs):
+        """Do nothing: there is no display. What is saved is shown, as is a cell's last value."""
+
+    save.__doc__ = write.__doc__
+    module.Image.save, module.Image.show = save, show
 
 
 def adopt_matplotlib(matplotlib):

@@ -52,8 +52,12 @@ var pythonPackages = map[string][]pyCell{
 		{code: "import numpy as np\nnp.arange(3)", text: "array([0, 1, 2])"},
 	},
 	"PIL": {
-		{code: "from PIL import Image\nim = Image.new('RGB', (2, 2), 'red')\nprint(im.size)\nim.show()", stdout: "(2, 2)\n", shows: []string{"image/png"}},
-		{code: "im.convert('CMYK').show()", shows: []string{"image/png"}},
+		{code: "from PIL import Image\nim = Image.new('RGB', (2, 2), 'red')\nprint(im.size)\nim.show()", stdout: "(2, 2)\n"},
+		{code: "im.save('red.png')", shows: []string{"image/png"}},
+		{code: "im.convert('CMYK').save('red.jpg', quality=50)", shows: []string{"image/png"}},
+		{code: "import io, pathlib\nim.save(io.BytesIO(), 'PNG')\nim.save(pathlib.Path('red2.png'))"},
+		{code: "im.save('no/such/folder.png')", err: "FileNotFoundError", exit: 1},
+		{code: "display(im)", shows: []string{"image/png"}},
 		{code: "type(im).__repr__ = lambda s: 'im'\nim", text: "im", data: "image/png"},
 	},
 }

@@ -1,0 +1,73 @@
+//go:build linux
+
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+const (
+	maxSource      = 64 << 20
+	maxExecuteBody = 2*maxSource + 1<<20 // as JSON, which escapes
+	maxWaiting     = 256 << 20           // bytes of source of all calls that run or wait
+)
+
+// readExecute reads and checks a request; its error is for the client, with this
+// status.
+func readExecute(w http.ResponseWriter, r *http.Request) (req protocol.ExecuteRequest, status int, err error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxExecuteBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return req, http.StatusRequestEntityTooLarge, fmt.Errorf("the request is over the limit of %d MiB", maxExecuteBody>>20)
+	case err != nil:
+		return req, http.StatusBadRequest, err
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		return req, http.StatusBadRequest, fmt.Errorf("bad request: %w", err)
+	}
+	if len(req.Code) > maxSource {
+		return req, http.StatusRequestEntityTooLarge, fmt.Errorf("the source is over the limit of %d MiB: upload data as a file", maxSource>>20)
+	}
+	if strings.IndexByte(req.Code, 0) >= 0 {
+		return req, http.StatusBadRequest, errors.New("source contains NUL bytes: it is not text")
+	}
+	for name, v := range req.EnvVars {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
+			return req, http.StatusBadRequest, fmt.Errorf("bad environment variable %q", name)
+		}
+	}
+	if req.ContextID != "" && req.Language != "" {
+		return req, http.StatusBadRequest, errors.New("give context_id or language, not both")
+	}
+	return req, 0, nil
+}
+
+func headerNumber(r *http.Request, name string, otherwise int64) (int64, error) {
+	s := r.Header.Get(name)
+	if s == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%s: %q is not a positive number", name, s)
+	}
+	return n, nil
+}
+
+// writeText answers with an error as E2B's code interpreter does: a text, without
+// an end of line, which clients put into their message.
+func writeText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
