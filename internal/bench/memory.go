@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -144,9 +142,6 @@ func start(ctx context.Context, role string, args ...string) (*helper, error) {
 	if err := h.Start(); err != nil {
 		return nil, err
 	}
-	if role == "inside" {
-		return h, nil
-	}
 	if h.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		h.stop()
 		return nil, fmt.Errorf("%s: %w", role, err)
@@ -181,24 +176,19 @@ func (l *lab) idle(ctx context.Context, path string) (plainKB float64, cubby mem
 }
 
 func plainIdle(ctx context.Context, path string) (float64, error) {
-	backend, err := start(ctx, "inside")
+	backend, err := start(ctx, "backend")
 	if err != nil {
 		return 0, err
 	}
 	defer backend.stop()
-	target := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(webPort))
+	target := "http://" + backend.line
 	proxy, err := start(ctx, "proxy", target)
 	if err != nil {
 		return 0, err
 	}
 	defer proxy.stop()
 	base := "http://" + proxy.line
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err = get(ctx, base+"/"); err == nil || time.Now().After(deadline) {
-			break
-		}
-	}
-	if err != nil {
+	if err := get(ctx, base+"/"); err != nil {
 		return 0, err
 	}
 	measure := func() (float64, error) {

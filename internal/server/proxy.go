@@ -200,7 +200,7 @@ func (s *Server) explain(t *target, err error) *refusal {
 }
 
 // private are the headers that are between a client and this server.
-var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, headerTrafficToken, protocol.HeaderAPIKey}
+var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, headerTrafficToken, protocol.HeaderAPIKey, protocol.HeaderHostToken}
 
 // rewrite makes the request that the sandbox gets.
 func (t *target) rewrite(p *httputil.ProxyRequest) {

@@ -44,7 +44,7 @@ func TestProxyHeaders(t *testing.T) {
 			r := tn.to(box, test.port, "POST", "/a%2Fb//c?x=1;y=%zz&&q", strings.NewReader("body"))
 			r.Host = "www.example.com"
 			for k, v := range map[string]string{
-				"X-API-Key": "e2b_key", "Authorization": "Bearer e2b_key", "E2b-Traffic-Access-Token": "tt", "X-Access-Token": box.Token,
+				"X-API-Key": "e2b_key", "Authorization": "Bearer e2b_key", "E2b-Traffic-Access-Token": "tt", "X-Access-Token": box.Token, protocol.HeaderHostToken: "guessed",
 				"X-Forwarded-Host": "forged", "X-Forwarded-For": "forged", "Proxy-Connection": "keep-alive", "Cookie": "a=b", "X-Mine": "stays", "User-Agent": "mine",
 			} {
 				r.Header.Set(k, v)
@@ -56,7 +56,7 @@ func TestProxyHeaders(t *testing.T) {
 			if got.URI != "/a%2Fb//c?x=1;y=%zz&&q" {
 				t.Errorf("request target %q", got.URI)
 			}
-			for _, k := range []string{"X-Api-Key", "Authorization", "E2b-Traffic-Access-Token", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "X-Forwarded-For", "Proxy-Connection"} {
+			for _, k := range []string{"X-Api-Key", "Authorization", "E2b-Traffic-Access-Token", "E2b-Sandbox-Id", "E2b-Sandbox-Port", protocol.HeaderHostToken, "X-Forwarded-For", "Proxy-Connection"} {
 				if v := got.Header.Get(k); v != "" {
 					t.Errorf("the sandbox got %s: %q", k, v)
 				}
