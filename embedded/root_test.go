@@ -62,6 +62,26 @@ print(b"/dev/pts/" in out and b"got typed" in out, os.waitpid(pid, 0)[1])'`, "Tr
 	}
 }
 
+// TestSudoIsInterrupted runs past a cell's time as root, whom the kernel may not
+// signal: the command ends, the kernel's state stays.
+func TestSudoIsInterrupted(t *testing.T) {
+	sbx := create(t)
+	for _, c := range []struct{ language, setup, code, later string }{
+		{"bash", "x=1", "sudo sleep 1000", "echo $x; pgrep -x sleep"},
+		{"python", "import subprocess; x = 1", "subprocess.run(['sudo', 'sleep', '1000'])", "print(x); subprocess.run(['pgrep', '-x', 'sleep'])"},
+	} {
+		language := cubby.WithLanguage(c.language)
+		run(t, sbx, c.setup, language)
+		ex := run(t, sbx, c.code, language, cubby.WithTimeout(time.Second))
+		if !ex.TimedOut || ex.StateLost {
+			t.Errorf("%s: %+v", c.language, ex)
+		}
+		if ex := run(t, sbx, c.later, language); ex.Stdout != "1\n" {
+			t.Errorf("%s: %q %q", c.language, ex.Stdout, ex.Stderr)
+		}
+	}
+}
+
 // TestHostileRoot attacks, as the root that sudo makes, what must hold against it
 // too.
 func TestHostileRoot(t *testing.T) {
