@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +17,13 @@ import (
 // children starts the guest's own processes and, in a process 1, reaps the
 // orphans without taking the exit status of an own child from who waits for it.
 type children struct {
-	mu  sync.Mutex
-	own map[int]bool
+	mu      sync.Mutex
+	reaping bool
+	// own has, for each child that has not been waited for, what is closed when
+	// that does not take long any more; nil for one that nobody watches.
+	own map[int]chan struct{}
+	// taken says that an own child was waited for, and hides no others.
+	taken chan struct{}
 }
 
 // start starts cmd. Whoever calls it must call wait.
@@ -30,18 +34,36 @@ func (c *children) start(cmd *exec.Cmd) error {
 		return err
 	}
 	if c.own == nil {
-		c.own = map[int]bool{}
+		c.own = map[int]chan struct{}{}
 	}
-	c.own[cmd.Process.Pid] = true
+	var ended chan struct{}
+	if c.reaping {
+		ended = make(chan struct{})
+	}
+	c.own[cmd.Process.Pid] = ended
 	return nil
 }
 
-// wait waits for cmd to end and returns its status.
+// wait waits for cmd to end and returns its status. While there is a reaper it
+// costs no thread.
 func (c *children) wait(cmd *exec.Cmd) syscall.WaitStatus {
+	pid := cmd.Process.Pid
+	c.mu.Lock()
+	ended := c.own[pid]
+	c.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
 	_ = cmd.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.own, cmd.Process.Pid)
+	delete(c.own, pid)
+	if c.taken != nil {
+		select {
+		case c.taken <- struct{}{}:
+		default:
+		}
+	}
 	if cmd.ProcessState == nil {
 		return syscall.WaitStatus(syscall.SIGKILL)
 	}
@@ -49,36 +71,46 @@ func (c *children) wait(cmd *exec.Cmd) syscall.WaitStatus {
 	return ws
 }
 
-func (c *children) isOwn(pid int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.own[pid]
+// ended tells who waits for an own child. The caller holds the lock.
+func (c *children) ended(pid int) {
+	if ch := c.own[pid]; ch != nil {
+		close(ch)
+		c.own[pid] = nil
+	}
 }
 
-// reap takes orphans away until ctx is done. An own child that ended stands in
-// the way of those behind it only until its waiter has taken it.
+// reap takes orphans away, and tells of own children that have ended, until ctx is
+// done. An own child that ended stands in the way of those behind it only until
+// its waiter has taken it.
 func (c *children) reap(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCHLD)
 	defer signal.Stop(signals)
-	for {
-		again := c.reapOnce()
-		var retry <-chan time.Time
-		if again {
-			retry = time.After(2 * time.Millisecond)
+	c.mu.Lock()
+	c.reaping, c.taken = true, make(chan struct{}, 1)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reaping = false
+		for pid := range c.own {
+			c.ended(pid) // from now on they wait for themselves
 		}
+	}()
+	for {
+		c.reapOnce()
 		select {
 		case <-signals:
-		case <-retry:
+		case <-c.taken:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// reapOnce reaps all orphans that it can see, and says whether an own child hides
-// others.
-func (c *children) reapOnce() bool {
+// reapOnce reaps the orphans up to the first own child that has ended, which it
+// tells.
+func (c *children) reapOnce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -90,10 +122,11 @@ func (c *children) reapOnce() bool {
 		// si_pid is the first member of the union, which starts at byte 16.
 		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 16)))
 		if err != nil || pid == 0 {
-			return false
+			return
 		}
-		if c.own[pid] {
-			return true
+		if _, own := c.own[pid]; own {
+			c.ended(pid)
+			return
 		}
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 	}
