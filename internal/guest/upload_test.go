@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
@@ -33,6 +34,10 @@ func (b *box) content(name string) string {
 // TestMetadata is what uploads say of files.
 func TestMetadata(t *testing.T) {
 	b := newBox(t)
+	must(t, os.WriteFile(b.at("probe"), nil, 0o644))
+	if err := unix.Setxattr(b.at("probe"), metadataPrefix+"probe", nil, 0); errors.Is(err, unix.ENOTSUP) {
+		t.Skip("the file system of TMPDIR keeps no attributes; package embedded tests them in a sandbox")
+	}
 	stat := func(name string) map[string]string {
 		t.Helper()
 		st, err := b.filesystem().Stat(t.Context(), connect.NewRequest(&envd.StatRequest{Path: name}))
@@ -287,8 +292,6 @@ func TestMoveAndRemove(t *testing.T) {
 		{"g", "d/e/f/h", connect.CodeInvalidArgument, "not a directory"},
 		{"", "x", connect.CodeInvalidArgument, "the path is empty"},
 		{"g", "", connect.CodeInvalidArgument, "the path is empty"},
-		{"/", "x", connect.CodeInvalidArgument, "neither moved nor removed"},
-		{"/proc/../proc", "x", connect.CodeInvalidArgument, "neither moved nor removed"},
 	} {
 		if _, err := move(x.from, x.to); connect.CodeOf(err) != x.code || !strings.Contains(err.Error(), x.message) {
 			t.Errorf("%s to %s: %v", x.from, x.to, err)
@@ -319,8 +322,11 @@ func TestMoveAndRemove(t *testing.T) {
 		t.Error("a link's target was removed")
 	}
 	must(t, os.WriteFile(b.at("file"), nil, 0o644), remove("file/x"))
+	// Asked of what decides, not of Remove: a mistake would cost whoever tests as
+	// root the machine.
+	service := &filesystemService{g: b.g}
 	for _, name := range []string{"", "/", "/..", "//", "/dev", "/home/../sys", "/run", "/proc/"} {
-		if err := remove(name); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		if _, _, err := service.changeable(http.Header{}, name); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
