@@ -111,11 +111,11 @@ def rich(value, data):
 
 
 def register_pictures(shell):
-    """Show figures and images as PNG."""
+    """Show figures and images as PNG, and figures as charts."""
     png = shell.display_formatter.formatters["image/png"]
 
-    def picture(figure):
-        return hooks().figure_bundle(figure)["image/png"]
+    def bundle(figure, include=None, exclude=None):
+        return hooks().figure_bundle(figure)
 
-    png.for_type_by_name("matplotlib.figure", "Figure", picture)
+    shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", bundle)
     png.for_type_by_name("PIL.Image", "Image", lambda i: hooks().image_bundle(i)["image/png"])

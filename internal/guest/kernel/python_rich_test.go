@@ -108,6 +108,15 @@ func TestPythonIPython(t *testing.T) {
 	} {
 		c.check(t, k)
 	}
+	needModule(t, "matplotlib")
+	for _, c := range []pyCell{
+		{code: "import matplotlib.pyplot as plt\nplt.plot([1]);", shows: []string{"image/png"}},
+		{code: "fig, ax = plt.subplots()\nax.plot([1])\ndisplay(fig)", shows: []string{"image/png"}},
+		{code: "fig", text: "<Figure size 640x480 with 1 Axes>", data: "e2b/chart"},
+		{code: "fig", text: "<Figure size 640x480 with 1 Axes>", data: "image/png"},
+	} {
+		c.check(t, k)
+	}
 }
 
 // TestPythonInterrupt sends SIGINT to cells of several kinds and expects the
