@@ -270,10 +270,8 @@ func TestCommandIsRefused(t *testing.T) {
 			wantCode(t, err, test.code, test.message)
 		})
 	}
-	b.g.commands.mu.Lock()
-	defer b.g.commands.mu.Unlock()
-	if b.g.commands.open != 0 || b.g.commands.size != 0 {
-		t.Errorf("%d commands of %d bytes are left", b.g.commands.open, b.g.commands.size)
+	if cs := &b.g.commands; len(cs.room()) != 0 || cs.size != 0 {
+		t.Errorf("%d commands of %d bytes are left", len(cs.places), cs.size)
 	}
 }
 
@@ -477,24 +475,58 @@ func TestCommandsAreBounded(t *testing.T) {
 	var cs commands
 	var wg sync.WaitGroup
 	for range maxCommands {
-		if err := cs.reserve(&wg, 1); err != nil {
+		if err := cs.reserve(t.Context(), &wg, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := cs.reserve(&wg, 1); !errors.Is(err, errTooMany) {
-		t.Error("a command too many:", err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := cs.reserve(gone, &wg, 1); !errors.Is(err, context.Canceled) {
+		t.Error("a command too many did not wait until its client was gone:", err)
 	}
+	queued := make(chan error)
+	go func() { queued <- cs.reserve(t.Context(), &wg, 1) }()
 	cs.free(&wg, 1)
-	if err := cs.reserve(&wg, maxConfigs); !errors.Is(err, errTooMany) {
-		t.Error("too long a configuration:", err)
-	}
-	if err := cs.reserve(&wg, 1); err != nil {
+	if err := <-queued; err != nil {
 		t.Error("after one has ended:", err)
 	}
+	cs.free(&wg, 1)
+	if err := cs.reserve(t.Context(), &wg, maxConfigs); !errors.Is(err, errTooLarge) {
+		t.Error("too long a configuration:", err)
+	}
 	cs.close()
-	if err := cs.reserve(&wg, 1); !errors.Is(err, errClosing) {
+	if err := cs.reserve(t.Context(), &wg, 1); !errors.Is(err, errClosing) {
 		t.Error("while the guest ends:", err)
 	}
+	if len(cs.places) != maxCommands-1 {
+		t.Errorf("%d places are taken", len(cs.places))
+	}
+}
+
+// TestCommandsQueue starts more commands at once than the sandbox may have
+// processes: all have their turn.
+func TestCommandsQueue(t *testing.T) {
+	b := newBox(t, func(c *Config) { c.PIDs = 4 })
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			s, err := b.start(shell(fmt.Sprintf("echo %d", i)), "", 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.close()
+			for s.one() {
+			}
+			if s.err() != nil || string(s.stdout) != fmt.Sprintln(i) {
+				t.Errorf("command %d: %q, %v", i, s.stdout, s.err())
+			}
+			if n := len(b.g.commands.room()); n > 4 {
+				t.Errorf("%d run", n)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestCommandTimeout(t *testing.T) {
@@ -643,11 +675,7 @@ func TestDaemon(t *testing.T) {
 		out, _ := os.ReadFile(filepath.Join(b.home, "result"))
 		return string(out) == "unharmed\n"
 	})
-	waitFor(t, "the end of its pipe", func() bool {
-		b.g.commands.mu.Lock()
-		defer b.g.commands.mu.Unlock()
-		return b.g.commands.open == 0
-	})
+	waitFor(t, "the end of its pipe", func() bool { return len(b.g.commands.room()) == 0 })
 }
 
 // TestLastWords come from a child that the command does not wait for.

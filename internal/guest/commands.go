@@ -4,6 +4,7 @@ package guest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -13,9 +14,11 @@ import (
 )
 
 const (
-	// maxCommands bounds the commands that have something open: each costs the
-	// guest up to three descriptors.
+	// maxCommands bounds the commands that have something open, and so does the
+	// sandbox's number of processes: each is at least one, and costs the guest up
+	// to three descriptors. One more waits for a place, for as long as queueTime.
 	maxCommands = 1000
+	queueTime   = 30 * time.Second
 	// maxConfigs bounds, in bytes, the arguments and environments of all of them.
 	maxConfigs = 64 << 20
 	// remembered is how long, and maxRemembered of how many commands, the end is
@@ -25,17 +28,20 @@ const (
 )
 
 var (
-	errTooMany = errors.New("too many commands are running: end some of them first")
-	errClosing = errors.New("the sandbox is ending")
+	errTooMany  = errors.New("too many commands are running: end some of them first")
+	errTooLarge = errors.New("the commands that are running have too many arguments and variables: end some of them first")
+	errClosing  = errors.New("the sandbox is ending")
 )
 
 // commands are those that clients of envd have started.
 type commands struct {
+	limit int // 0 means maxCommands; does not change
+
 	mu     sync.Mutex
+	places chan struct{} // taken by those that have something open; nil before the first
 	live   map[uint32]*command
 	past   []pastCommand // oldest first
-	open   int           // that have something open
-	size   int           // bytes, of their configurations
+	size   int           // bytes, of the configurations of those that have a place
 	closed bool
 }
 
@@ -47,27 +53,53 @@ type pastCommand struct {
 	at  time.Time
 }
 
-// reserve makes room for a command with a configuration of size bytes. Without an
-// error, free must follow.
-func (cs *commands) reserve(wg *sync.WaitGroup, size int) error {
+// reserve makes room for a command with a configuration of size bytes, or waits
+// for it. Without an error, free must follow.
+func (cs *commands) reserve(ctx context.Context, wg *sync.WaitGroup, size int) error {
+	places := cs.room()
+	t := time.NewTimer(queueTime)
+	defer t.Stop()
+	select {
+	case places <- struct{}{}:
+	case <-t.C:
+		return errTooMany
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	var err error
 	switch {
 	case cs.closed:
-		return errClosing
-	case cs.open >= maxCommands, cs.size+size > maxConfigs:
-		return errTooMany
+		err = errClosing
+	case cs.size+size > maxConfigs:
+		err = errTooLarge
+	default:
+		cs.size += size
+		wg.Add(1)
+		return nil
 	}
-	cs.open++
-	cs.size += size
-	wg.Add(1)
-	return nil
+	<-places
+	return err
+}
+
+func (cs *commands) room() chan struct{} {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.places == nil {
+		n := maxCommands
+		if cs.limit > 0 {
+			n = min(n, cs.limit)
+		}
+		cs.places = make(chan struct{}, n)
+	}
+	return cs.places
 }
 
 func (cs *commands) free(wg *sync.WaitGroup, size int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.open--
+	<-cs.places
 	cs.size -= size
 	wg.Done()
 }

@@ -155,12 +155,7 @@ func (g *Guest) spawn(c *command, a account, pty *envd.PTY, stdin bool) error {
 		c.closeAll()
 		return startError(c.info.GetConfig().GetCmd(), err)
 	}
-	pid := c.cmd.Process.Pid
-	if g.groups.dir != "" {
-		// The bound on processes holds for root in the control group only.
-		_ = join(g.groups.dir, pid)
-	}
-	c.info.Pid = uint32(pid)
+	c.info.Pid = uint32(c.cmd.Process.Pid)
 	return nil
 }
 

@@ -42,6 +42,7 @@ var _ envdconnect.ProcessHandler = (*processService)(nil)
 // processHandler returns the service and the path that it is served under.
 func (g *Guest) processHandler() (string, http.Handler) {
 	s := &processService{g: g, large: make(chan struct{}, inputs)}
+	g.commands.limit = g.cfg.PIDs
 	prefix, h := envdconnect.NewProcessHandler(s, connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 		if spec.Procedure == envdconnect.ProcessSendInputProcedure {
 			return []connect.HandlerOption{connect.WithReadMaxBytes(maxInput)}
@@ -119,11 +120,12 @@ func (g *Guest) startCommand(ctx context.Context, a account, req *envd.StartRequ
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
 	size := configSize(req.GetProcess())
-	if err := g.commands.reserve(&g.wg, size); err != nil {
+	switch err := g.commands.reserve(ctx, &g.wg, size); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	default:
 		return nil, nil, connect.NewError(connect.CodeResourceExhausted, err)
 	}
 	if err := g.spawn(c, a, req.GetPty(), req.Stdin == nil || req.GetStdin()); err != nil {
