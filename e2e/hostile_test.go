@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -396,6 +397,7 @@ func TestNoGrowth(t *testing.T) {
 		t.Fatalf("%+v, %v", out, err)
 	}
 
+	var halves atomic.Int32
 	abuses := map[string]func(context.Context) error{
 		"half a request head": func(ctx context.Context) error {
 			return say(ctx, address, "GET /sandboxes HTTP/1.1\r\nHost: x\r\nX-API")
@@ -404,7 +406,7 @@ func TestNoGrowth(t *testing.T) {
 			return say(ctx, address, "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-KEY: "+s.Key+"\r\nContent-Length: 500000\r\n\r\n{\"templateID\":")
 		},
 		"half an upload": func(ctx context.Context) error {
-			return say(ctx, address, "POST /files?path=/tmp/half HTTP/1.1\r\nHost: x\r\n"+head+"Content-Type: application/octet-stream\r\nContent-Length: 100000000\r\n\r\n"+strings.Repeat("x", 100_000))
+			return say(ctx, address, fmt.Sprintf("POST /files?path=/tmp/half-%d HTTP/1.1\r\nHost: x\r\n", halves.Add(1))+head+"Content-Type: application/octet-stream\r\nContent-Length: 100000000\r\n\r\n"+strings.Repeat("x", 100_000))
 		},
 		"half an envelope": func(ctx context.Context) error {
 			return say(ctx, address, "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\n"+head+"Content-Type: application/connect+json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n\x00\x00\x00\r\n")

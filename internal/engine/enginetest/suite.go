@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ func (s Suite) Run(t *testing.T) {
 	}{
 		{"Probe", s.testProbe},
 		{"StartDialClose", s.testStartDialClose},
+		{"CloseAtOnce", s.testCloseAtOnce},
 		{"PortClosed", s.testPortClosed},
 		{"DialOtherPort", s.testDialOtherPort},
 		{"ManyMachines", s.testManyMachines},
@@ -218,6 +220,32 @@ func (s Suite) testStartDialClose(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
+}
+
+// testCloseAtOnce closes machines of which nothing else has begun yet, as a
+// server does when a client does not wait for its sandbox.
+func (s Suite) testCloseAtOnce(t *testing.T) {
+	specs := make([]engine.Spec, 6)
+	for i := range specs {
+		specs[i] = s.spec(t, engine.Limits{})
+	}
+	var wg sync.WaitGroup
+	for _, spec := range specs {
+		wg.Go(func() {
+			m, err := s.Engine.Start(t.Context(), spec)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := m.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			if exit := <-m.Wait(); exit.Err != nil {
+				t.Errorf("exit after Close: %v", exit.Err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func (s Suite) testPortClosed(t *testing.T) {

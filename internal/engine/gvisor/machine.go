@@ -112,11 +112,13 @@ func loopbackOnly() *boot.CreateLinksAndRoutesArgs {
 func (m *machine) watch() {
 	m.sentry = m.c.SandboxPid()
 	m.filestore = findFilestore(m.sentry)
-	c := m.c
+	// Not the container's own Wait: Close takes the sandbox away from it, perhaps
+	// before this goroutine runs, and reaps what Wait would reap.
+	box, id := m.c.Sandbox, m.c.ID
 	m.watcher.Add(1)
 	go func() {
 		defer m.watcher.Done()
-		status, err := c.Wait()
+		status, err := box.Wait(id)
 		switch {
 		case m.isClosed():
 			err = nil
