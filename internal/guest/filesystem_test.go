@@ -1,0 +1,74 @@
+//go:build linux
+
+package guest
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
+)
+
+// TestListings is what ListDir makes of links, depths and too much.
+func TestListings(t *testing.T) {
+	b := newBox(t)
+	must(t, os.MkdirAll(b.at("d/b/c"), 0o755), os.WriteFile(b.at("d/b/c/f"), nil, 0o644), os.WriteFile(b.at("d/a"), nil, 0o644),
+		os.Symlink("d", b.at("link")), os.Symlink("..", b.at("d/up")), os.Symlink("none", b.at("dangling")))
+	list := func(path string, depth uint32) ([]string, error) {
+		resp, err := b.filesystem().ListDir(t.Context(), connect.NewRequest(&envd.ListDirRequest{Path: path, Depth: depth}))
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for _, e := range resp.Msg.Entries {
+			names = append(names, strings.TrimPrefix(e.Path, b.home+"/"))
+		}
+		return names, nil
+	}
+	for _, c := range []struct {
+		path  string
+		depth uint32
+		want  string
+	}{
+		{"d", 0, "d/a d/b d/up"},
+		{"d/", 1, "d/a d/b d/up"},
+		{"d", 2, "d/a d/b d/b/c d/up"},
+		{"d", 1<<32 - 1, "d/a d/b d/b/c d/b/c/f d/up"}, // no link is followed
+		{"link", 2, "link/a link/b link/b/c link/up"},  // but the one that is asked for
+		{"d/up/link/b/../b", 1, "d/up/link/b/c"},       // paths begin as asked for
+		{"~", 1, "d dangling link"},                    // links to nothing are listed
+		{b.home + "//d/./b", 3, "d/b/c d/b/c/f"},       // without what says nothing
+		{strings.Repeat("d/up/", 30) + "d/b/c", 1, strings.Repeat("d/up/", 30) + "d/b/c/f"},
+	} {
+		if got, err := list(c.path, c.depth); err != nil || !slices.Equal(got, strings.Fields(c.want)) {
+			t.Errorf("%s, %d deep: %v %v", c.path, c.depth, got, err)
+		}
+	}
+	for path, code := range map[string]connect.Code{
+		"dangling": connect.CodeNotFound, "d/a": connect.CodeInvalidArgument, "d/a/x": connect.CodeInvalidArgument, "none": connect.CodeNotFound,
+	} {
+		if _, err := list(path, 1); connect.CodeOf(err) != code {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if resp, text := b.do("POST", "/filesystem.Filesystem/ListDir", strings.NewReader(`{"path":"d","depth":-1}`), "Content-Type", "application/json"); resp.StatusCode != 400 || !strings.Contains(text, "invalid_argument") {
+		t.Error(resp.Status, text)
+	}
+	l := listing{g: b.g, ctx: t.Context(), bytes: maxListBytes}
+	if err := l.dir(b.home, 1); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "list a smaller part") {
+		t.Error(err)
+	}
+}
+
+// TestMessagesAreBounded sends more than a path can be.
+func TestMessagesAreBounded(t *testing.T) {
+	b := newBox(t)
+	resp, text := b.do("POST", "/filesystem.Filesystem/Stat", strings.NewReader(`{"path":"`+strings.Repeat("x", maxCall)+`"}`), "Content-Type", "application/json")
+	if resp.StatusCode != 429 || !strings.Contains(text, "resource_exhausted") {
+		t.Error(resp.Status, text[:min(len(text), 200)])
+	}
+}
