@@ -234,15 +234,19 @@ func TestManyIdleConnections(t *testing.T) {
 
 func TestStalledStreamsDoNotHoldOthersUp(t *testing.T) {
 	g, h := startGuest(t)
-	for range 20 { // nobody reads these, in either direction
+	var stalled sync.WaitGroup
+	for range 300 { // nobody reads these, in either direction
 		c, gc := pair(t, g, h)
 		for _, end := range []net.Conn{c, gc} {
-			_ = end.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-			if n, err := end.Write(make([]byte, 8<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("wrote %d bytes to nobody: %v", n, err)
-			}
+			stalled.Go(func() {
+				_ = end.SetWriteDeadline(time.Now().Add(time.Second))
+				if n, err := end.Write(make([]byte, 1<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("wrote %d bytes to nobody: %v", n, err)
+				}
+			})
 		}
 	}
+	stalled.Wait()
 	if err := echo(client(t, h), 1<<20, 1); err != nil {
 		t.Fatal(err)
 	}

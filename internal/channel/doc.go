@@ -41,9 +41,12 @@ const (
 	maxStreams = 4096     // connections open at a time
 	pipeSize   = 64 << 10 // bytes buffered per direction of a connection
 
-	// What HTTP/2 lets a peer send ahead of the reader.
+	// What HTTP/2 lets a peer send ahead of the reader of one connection, and of
+	// all: as much as if nobody read any. A smaller sum would let some that are
+	// not read hold all others up. Go documents a limit of 4 MiB for it that
+	// Go 1.26 does not have; TestStalledStreamsDoNotHoldOthersUp would tell.
 	streamWindow = 128 << 10
-	connWindow   = 4<<20 - 1
+	connWindow   = maxStreams * streamWindow
 
 	dialPath = "/dial"
 )

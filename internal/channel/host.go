@@ -21,13 +21,19 @@ import (
 // side, so that the last bytes written arrive, before it is cut.
 const lingerTime = time.Second
 
+// stallTime is how long a guest may read nothing that the host sends before its
+// session is given up, with whoever waits there. A guest that is there reads at
+// once: only its kernel, or somebody who took it over, can keep it from that.
+const stallTime = time.Minute
+
 // Host is the host's end. Its methods may be called concurrently.
 type Host struct {
-	l      *link
-	tr     *http.Transport
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	l       *link
+	tr      *http.Transport
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	opening chan struct{} // holds a value while a session is opened
 
 	mu     sync.Mutex
 	closed bool
@@ -36,12 +42,14 @@ type Host struct {
 
 // NewHost takes over f, the host's end of the socket, also when it fails. The
 // guest need not be there yet: connections wait for it.
-func NewHost(f *os.File) (*Host, error) {
+func NewHost(f *os.File) (*Host, error) { return newHost(f, stallTime) }
+
+func newHost(f *os.File, stall time.Duration) (*Host, error) {
 	f, err := pollable(f)
 	if err != nil {
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	h := &Host{l: &link{f: f}}
+	h := &Host{l: &link{f: f, stall: stall}, opening: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -51,8 +59,10 @@ func NewHost(f *os.File) (*Host, error) {
 		// A guest's answers are a status and a few words.
 		MaxResponseHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: streamWindow,
-			MaxReadFrameSize:          maxFrame,
+			MaxReceiveBufferPerConnection: connWindow,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReadFrameSize:              maxFrame,
+			WriteByteTimeout:              stall,
 		},
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return h.l.start("host", rand.Text()) },
 	}
@@ -78,6 +88,10 @@ func (h *Host) readLoop() {
 		case msgData:
 			// Before the acknowledgement these are an older session's.
 			if s := h.l.cur.Load(); s != nil && s.acked {
+				if s.guard.pass(payload) != nil {
+					h.l.end(ErrReset)
+					break
+				}
 				_, _ = s.rx.Write(payload)
 			}
 		case msgEnd:
@@ -92,24 +106,10 @@ func (h *Host) readLoop() {
 // the connection. The error wraps ErrRefused if nothing listens there, and
 // net.ErrClosed after Close. The connection has CloseWrite, as a TCP one has.
 func (h *Host) Dial(ctx context.Context, port int) (net.Conn, error) {
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return nil, fmt.Errorf("channel: dial port %d: %w", port, net.ErrClosed)
+	client, err := h.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("channel: dial port %d: %w", port, err)
 	}
-	// One session for all: the transport's own pool would open several at once.
-	if h.client == nil || h.client.Err() != nil {
-		client, err := h.tr.NewClientConn(h.ctx, "http", "guest:80")
-		if err != nil {
-			h.mu.Unlock()
-			return nil, fmt.Errorf("channel: dial port %d: %w", port, err)
-		}
-		h.client = client
-	}
-	client := h.client
-	h.wg.Add(1) // for the round trip
-	h.mu.Unlock()
-
 	rctx, cancel := context.WithCancel(h.ctx)
 	tx := newPipe(pipeSize)
 	req, err := http.NewRequestWithContext(rctx, http.MethodPost, "http://guest"+dialPath+"?port="+strconv.Itoa(port), bodyPipe{tx})
@@ -182,6 +182,44 @@ func (h *Host) Dial(ctx context.Context, port int) (net.Conn, error) {
 		unchunk(c, a.resp.Body)
 	}()
 	return c, nil
+}
+
+// session returns the session that is there, or opens one: one for all, while the
+// transport's own pool would open several at once. It counts the round trip for
+// which it is asked in h.wg.
+func (h *Host) session(ctx context.Context) (*http.ClientConn, error) {
+	select {
+	case h.opening <- struct{}{}:
+		defer func() { <-h.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	h.mu.Lock()
+	client, closed := h.client, h.closed
+	if !closed {
+		h.wg.Add(1)
+	}
+	h.mu.Unlock()
+	if closed {
+		return nil, net.ErrClosed
+	}
+	if client != nil && client.Err() == nil {
+		return client, nil
+	}
+	client, err := h.tr.NewClientConn(h.ctx, "http", "guest:80")
+	if err != nil {
+		h.wg.Done()
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		h.wg.Done()
+		_ = client.Close()
+		return nil, net.ErrClosed
+	}
+	h.client = client
+	return client, nil
 }
 
 // unchunk moves the chunks of body into c until they end. Between chunks it

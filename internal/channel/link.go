@@ -63,8 +63,9 @@ func pollable(f *os.File) (*os.File, error) {
 
 // link is one end of the socket. At most one session is current.
 type link struct {
-	f   *os.File
-	cur atomic.Pointer[session] // set with wmu held, cleared by anyone
+	f     *os.File
+	stall time.Duration           // that a peer gets to take the start of a session; 0 is for ever
+	cur   atomic.Pointer[session] // set with wmu held, cleared by anyone
 
 	wmu     sync.Mutex // held while a message is written, so never by readers
 	scratch []byte
@@ -76,6 +77,7 @@ type session struct {
 	l     *link
 	id    string // chosen by the host
 	acked bool   // host only, and only its reading goroutine's
+	guard guard  // likewise
 }
 
 // start makes a new session current, ends the one before and tells the peer.
@@ -90,7 +92,13 @@ func (l *link) start(name, id string) (*session, error) {
 	if old := l.cur.Swap(s); old != nil {
 		old.drop(ErrReset)
 	}
-	if _, err := l.f.Write(append([]byte{msgSession}, id...)); err != nil {
+	if l.stall > 0 {
+		_ = l.f.SetWriteDeadline(time.Now().Add(l.stall))
+	}
+	_, err := l.f.Write(append([]byte{msgSession}, id...))
+	_ = l.f.SetWriteDeadline(time.Time{})
+	if err != nil {
+		l.cur.CompareAndSwap(s, nil)
 		return nil, err
 	}
 	return s, nil
@@ -156,6 +164,9 @@ func (s *session) Close() error {
 
 // SetWriteDeadline bounds writes. A write that misses it ends the session.
 func (s *session) SetWriteDeadline(t time.Time) error {
+	if s.l.cur.Load() != s {
+		return net.ErrClosed // the socket is another session's
+	}
 	return s.l.f.SetWriteDeadline(t)
 }
 
