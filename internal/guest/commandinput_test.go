@@ -5,6 +5,7 @@ package guest
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
+	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
 )
 
 func cat() *envd.StartRequest {
@@ -72,6 +74,16 @@ func TestStdinIsRefused(t *testing.T) {
 	wantCode(t, b.closeStdin(pty.pid), connect.CodeFailedPrecondition, "Ctrl+D")
 }
 
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
 // TestLargeInput is more than a pipe holds; more than one message of it may be, it
 // comes in pieces.
 func TestLargeInput(t *testing.T) {
@@ -81,7 +93,14 @@ func TestLargeInput(t *testing.T) {
 	if err := b.send(s.pid, &envd.ProcessInput{Input: &envd.ProcessInput_Stdin{Stdin: make([]byte, size)}}); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, b.send(s.pid, &envd.ProcessInput{Input: &envd.ProcessInput_Stdin{Stdin: make([]byte, maxInput)}}), connect.CodeResourceExhausted, "")
+	resp, err := http.Post(b.envd.URL+envdconnect.ProcessSendInputProcedure, "application/json", io.LimitReader(endless{}, maxInput+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(text), "resource_exhausted") {
+		t.Errorf("more than one message may be: %s %s", resp.Status, text)
+	}
 	if err := b.closeStdin(s.pid); err != nil {
 		t.Fatal(err)
 	}
