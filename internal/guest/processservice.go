@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"syscall"
@@ -48,7 +49,7 @@ func (g *Guest) processHandler() (string, http.Handler) {
 			return []connect.HandlerOption{connect.WithReadMaxBytes(maxInput)}
 		}
 		return []connect.HandlerOption{connect.WithReadMaxBytes(maxRequest)}
-	}))
+	}), connect.WithCompressMinBytes(math.MaxInt)) // nothing: the way to the host is short
 	return prefix, s.bounded(h)
 }
 
