@@ -49,7 +49,7 @@ test-go: go-version ## Run the Go tests as the user you are
 
 .PHONY: race
 race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor
+	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor ./internal/store ./internal/ownerconfig ./internal/host ./internal/server
 
 .PHONY: bench
 bench: build ## Measure against a bare interpreter, in one run
