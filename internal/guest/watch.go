@@ -78,9 +78,10 @@ type watch struct {
 	closed bool
 }
 
-// newWatch begins to watch; what happens from its return on is reported. The
-// caller closes it. Errors are connect's.
-func (g *Guest) newWatch(root string, recursive, entries bool) (*watch, error) {
+// newWatch begins to watch; what happens from its return on is reported. ctx bounds
+// the look at the folders that are there. The caller closes it. Errors are
+// connect's.
+func (g *Guest) newWatch(ctx context.Context, root string, recursive, entries bool) (*watch, error) {
 	st, err := os.Stat(root)
 	if err != nil {
 		return nil, connectError(root, err)
@@ -97,7 +98,12 @@ func (g *Guest) newWatch(root string, recursive, entries bool) (*watch, error) {
 		inotify: os.NewFile(uintptr(fd), "inotify"), wake: make(chan struct{}, 1),
 		dirs: map[int32]string{}, byPath: map[string]int32{}, moved: map[uint32]string{}, announced: map[string]bool{},
 	}
+	stop := context.AfterFunc(ctx, func() { w.fail(connect.CodeCanceled, "watch '%s': %w", root, ctx.Err()) })
 	w.add("", false)
+	if !stop() {
+		w.close()
+		return nil, ctx.Err()
+	}
 	if err := w.failure(); err != nil {
 		w.close()
 		return nil, err

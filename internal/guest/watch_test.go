@@ -458,3 +458,14 @@ func TestManyWatches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWatchWithoutAClient asks for a watch and is gone before it stands.
+func TestWatchWithoutAClient(t *testing.T) {
+	b := newBox(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.g.newWatch(ctx, b.home, true, false); err == nil {
+		t.Error("it watches")
+	}
+	waitFor(t, "the end", func() bool { return inotifyWatches(t) == 0 && b.g.watches.budget.held.Load() == 0 })
+}

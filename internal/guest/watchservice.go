@@ -66,7 +66,7 @@ func (ws *watches) release() {
 	ws.mu.Unlock()
 }
 
-// request is what the two calls that begin a watch have in common. None of a
+// watchRequest is what the two calls that begin a watch have in common. None of a
 // sandbox's file systems is a network's, so whether those are allowed changes
 // nothing.
 type watchRequest interface {
@@ -76,7 +76,7 @@ type watchRequest interface {
 }
 
 // watch begins to watch. Whoever called it releases its place when it is closed.
-func (s *filesystemService) watch(h http.Header, req watchRequest) (*watch, error) {
+func (s *filesystemService) watch(ctx context.Context, h http.Header, req watchRequest) (*watch, error) {
 	_, name, err := s.locate(h, req.GetPath())
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s *filesystemService) watch(h http.Header, req watchRequest) (*watch, erro
 	if err := s.g.watches.reserve(); err != nil {
 		return nil, err
 	}
-	w, err := s.g.newWatch(name, req.GetRecursive(), req.GetIncludeEntry())
+	w, err := s.g.newWatch(ctx, name, req.GetRecursive(), req.GetIncludeEntry())
 	if err != nil {
 		s.g.watches.release()
 		return nil, err
@@ -96,7 +96,7 @@ func (s *filesystemService) watch(h http.Header, req watchRequest) (*watch, erro
 // until the client goes, its time is over or the watch fails: a client that is too
 // slow for what happens gets resource_exhausted after the last event that was kept.
 func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[envd.WatchDirRequest], stream *connect.ServerStream[envd.WatchDirResponse]) error {
-	w, err := s.watch(req.Header(), req.Msg)
+	w, err := s.watch(ctx, req.Header(), req.Msg)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[e
 }
 
 // CreateWatcher begins a watch whose events are fetched with GetWatcherEvents.
-func (s *filesystemService) CreateWatcher(_ context.Context, req *connect.Request[envd.CreateWatcherRequest]) (*connect.Response[envd.CreateWatcherResponse], error) {
-	w, err := s.watch(req.Header(), req.Msg)
+func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[envd.CreateWatcherRequest]) (*connect.Response[envd.CreateWatcherResponse], error) {
+	w, err := s.watch(ctx, req.Header(), req.Msg)
 	if err != nil {
 		return nil, err
 	}
