@@ -32,8 +32,8 @@ const (
 	// waiting is how many events a follower may be behind before it holds the
 	// command up.
 	waiting = 4
-	// patience is how long a follower may hold up others of the same command.
-	patience = 30 * time.Second
+	// defaultPatience is how long a follower may hold up others of the same command.
+	defaultPatience = 30 * time.Second
 )
 
 // command is a process that a client of envd started. What it says goes to its
@@ -48,6 +48,8 @@ type command struct {
 	pty  *os.File
 	outs []*output
 	stop <-chan struct{} // closed when the guest ends
+	// patience is how long a follower may hold up others.
+	patience time.Duration
 
 	late    atomic.Bool // its time was over
 	timer   *time.Timer // nil if it may take for ever
@@ -108,7 +110,7 @@ func (c *command) tell(e *envd.ProcessEvent) {
 
 // insist waits until f takes e, or is gone, or others have waited for too long.
 func (c *command) insist(f *follower, e *envd.ProcessEvent) {
-	t := time.NewTicker(patience)
+	t := time.NewTicker(c.patience)
 	defer t.Stop()
 	for {
 		select {
@@ -119,13 +121,22 @@ func (c *command) insist(f *follower, e *envd.ProcessEvent) {
 		case <-c.stop:
 			return
 		case <-t.C:
-			if len(c.following()) > 1 {
-				c.drop(f)
-				close(f.slow)
+			if c.leaveBehind(f) {
 				return
 			}
 		}
 	}
+}
+
+// leaveBehind drops f if there are others, and says whether it did: who is alone
+// holds up nobody but the command.
+func (c *command) leaveBehind(f *follower) bool {
+	if len(c.following()) < 2 {
+		return false
+	}
+	c.drop(f)
+	close(f.slow)
+	return true
 }
 
 // output is one stream of what a command says.

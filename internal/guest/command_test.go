@@ -420,6 +420,35 @@ func TestSlowFollower(t *testing.T) {
 	}
 }
 
+// TestFollowersThatDoNotRead: one that holds up another is left behind and told so;
+// one that holds up nobody but the command is waited for.
+func TestFollowersThatDoNotRead(t *testing.T) {
+	c := &command{info: &envd.ProcessInfo{Pid: 7}, ended: make(chan struct{}), stop: t.Context().Done(), patience: time.Millisecond}
+	reads, stuck := c.follow(), c.follow()
+	reads.events = make(chan *envd.ProcessEvent, 10*waiting)
+	for range cap(reads.events) {
+		c.tell(stdoutEvent([]byte("x")))
+	}
+	if len(reads.events) != cap(reads.events) {
+		t.Errorf("%d of %d events came", len(reads.events), cap(reads.events))
+	}
+	g := &Guest{ctx: t.Context()}
+	sent := 0
+	err := g.tellAll(t.Context(), c, stuck, http.Header{}, func(*envd.ProcessEvent) error { sent++; return nil })
+	wantCode(t, err, connect.CodeResourceExhausted, "connect again")
+	if sent > 1+waiting {
+		t.Errorf("%d events were sent", sent)
+	}
+	c.leave(stuck)
+	if c.leaveBehind(reads) {
+		t.Error("the only follower was left behind")
+	}
+	c.leave(reads)
+	if len(c.following()) != 0 {
+		t.Error("somebody follows")
+	}
+}
+
 func TestLateConnect(t *testing.T) {
 	b := newBox(t)
 	tag := "late"

@@ -46,9 +46,10 @@ func (g *Guest) newCommand(a account, req *envd.StartRequest) (*command, error) 
 		return invalid(fmt.Errorf("start '%s': %w", config.GetCmd(), err))
 	}
 	c := &command{
-		info:  &envd.ProcessInfo{Config: config, Tag: req.Tag},
-		ended: make(chan struct{}),
-		stop:  g.ctx.Done(),
+		info:     &envd.ProcessInfo{Config: config, Tag: req.Tag},
+		ended:    make(chan struct{}),
+		stop:     g.ctx.Done(),
+		patience: defaultPatience,
 	}
 	c.cmd = &exec.Cmd{
 		Path: path, Args: append([]string{config.GetCmd()}, config.GetArgs()...), Dir: cwd, Env: env,

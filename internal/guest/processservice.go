@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
 )
@@ -199,7 +200,7 @@ func (g *Guest) tellAll(ctx context.Context, c *command, f *follower, h http.Hea
 				return err
 			}
 		case <-f.slow:
-			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("others follow this process and have waited for %v for this client to read: connect again", patience))
+			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("others follow this process and have waited for %v for this client to read: connect again", c.patience))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-g.ctx.Done():
@@ -310,7 +311,8 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 	return connect.NewResponse(&envd.StreamInputResponse{}), nil
 }
 
-// SendSignal signals the process and none of what it started.
+// SendSignal signals the process and none of what it started; with the header
+// Cubby-Signal-Group, its whole process group.
 func (s *processService) SendSignal(_ context.Context, req *connect.Request[envd.SendSignalRequest]) (*connect.Response[envd.SendSignalResponse], error) {
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
@@ -318,7 +320,11 @@ func (s *processService) SendSignal(_ context.Context, req *connect.Request[envd
 	}
 	switch sig := req.Msg.GetSignal(); sig {
 	case envd.Signal_SIGNAL_SIGKILL, envd.Signal_SIGNAL_SIGTERM:
-		err = c.signal(syscall.Signal(sig))
+		if err = c.signal(0); err == nil && req.Header().Get(protocol.HeaderSignalGroup) == "1" {
+			err = syscall.Kill(-c.cmd.Process.Pid, syscall.Signal(sig))
+		} else if err == nil {
+			err = c.signal(syscall.Signal(sig))
+		}
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid signal: %s", sig))
 	}
