@@ -1,0 +1,147 @@
+package workdir
+
+import (
+	"archive/tar"
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// maxLeft bounds a report.
+const maxLeft = 100
+
+// Limits of an archive. Zero means the defaults of package codeexec for
+// collecting; a negative number means none of it.
+type Limits struct {
+	Files      int
+	FileBytes  int64
+	TotalBytes int64
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Files:      cmp.Or(l.Files, codeexec.DefaultMaxFiles),
+		FileBytes:  cmp.Or(l.FileBytes, codeexec.DefaultMaxFileBytes),
+		TotalBytes: cmp.Or(l.TotalBytes, codeexec.DefaultMaxTotalBytes),
+	}
+}
+
+// Unpack extracts a tar stream below root and reports what it left: links,
+// devices, pipes, bad names, what is over the limits. Only files and folders are
+// made, each file as a whole under its name; a link in the way is replaced, and
+// one on the way is followed only inside root. The stream is hostile.
+func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile, err error) {
+	l := limits.withDefaults()
+	leave := func(name, why string) {
+		if len(left) < maxLeft {
+			left = append(left, codeexec.LeftFile{Name: Show(name), Reason: why})
+		}
+	}
+	tr := tar.NewReader(r)
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return left, nil
+		}
+		if err != nil {
+			return left, fmt.Errorf("the archive is damaged: %w", err)
+		}
+		if n > MaxEntries {
+			return left, fmt.Errorf("the archive has more than %d entries", MaxEntries)
+		}
+		name := path.Clean(h.Name)
+		if err := CheckName(name); err != nil {
+			if name != "." {
+				leave(h.Name, err.Error())
+			}
+			continue
+		}
+		local := filepath.FromSlash(name)
+		if !filepath.IsLocal(local) {
+			leave(name, "the name is not safe here")
+			continue
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			if err := makeFolder(root, local); err != nil {
+				leave(name, "cannot make the folder: "+err.Error())
+			}
+		case tar.TypeReg:
+			switch {
+			case l.Files <= 0:
+				leave(name, "over the limit of files")
+			case h.Size > l.FileBytes:
+				leave(name, fmt.Sprintf("more than %d bytes", l.FileBytes))
+			case h.Size > l.TotalBytes:
+				leave(name, "over the limit of all bytes")
+			default:
+				if err := writeFile(root, local, tr, fs.FileMode(h.Mode)&0o755|0o600); err != nil {
+					if _, ok := errors.AsType[*fs.PathError](err); !ok {
+						return left, fmt.Errorf("the archive is damaged: %w", err)
+					}
+					leave(name, err.Error())
+					continue
+				}
+				l.Files--
+				l.TotalBytes -= h.Size
+			}
+		default:
+			leave(name, TypeName(h.Typeflag)+" is not copied")
+		}
+	}
+}
+
+func makeFolder(root *os.Root, name string) error {
+	if info, err := root.Lstat(name); err == nil && !info.IsDir() {
+		if err := root.Remove(name); err != nil {
+			return err
+		}
+	}
+	return root.MkdirAll(name, 0o755)
+}
+
+// writeFile writes to a new file first and renames it, so that a link or a
+// device that stands in the way is replaced and not written to.
+func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) error {
+	parent := filepath.Dir(name)
+	if err := root.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	temp := filepath.Join(parent, ".cubby-"+rand.Text())
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err != nil {
+		root.Remove(temp)
+	}
+	return err
+}
+
+// TypeName names a kind of archive entry, with its article.
+func TypeName(flag byte) string {
+	switch flag {
+	case tar.TypeLink:
+		return "a hard link"
+	case tar.TypeSymlink:
+		return "a symbolic link"
+	case tar.TypeChar, tar.TypeBlock:
+		return "a device"
+	case tar.TypeFifo:
+		return "a pipe"
+	}
+	return "what is no ordinary file"
+}
