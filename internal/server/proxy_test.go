@@ -286,6 +286,35 @@ func TestTunnels(t *testing.T) {
 	})
 }
 
+// TestTunnelToNobody: E2B's SDKs understand an answer from a sandbox, and none of
+// a proxy. A port that may speak anything refuses the tunnel itself.
+func TestTunnelToNobody(t *testing.T) {
+	tn := newTown(t, Config{}, nil)
+	for _, port := range []int{protocol.EnvdPort, protocol.CodeInterpreterPort} {
+		c := tn.dial()
+		br := tn.connect(c, fmt.Sprintf("%d-inone.dom:80", port))
+		fmt.Fprint(c, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if want := `{"sandboxId":"inone","message":"The sandbox was not found","code":502}`; err != nil || resp.StatusCode != 502 || strings.TrimSpace(string(body)) != want {
+			t.Errorf("%d: %v %s %v", port, resp.Status, body, err)
+		}
+		if _, err := br.ReadByte(); err != io.EOF {
+			t.Errorf("%d: the tunnel stays open: %v", port, err)
+		}
+	}
+	for _, authority := range []string{"3000-inone.dom:80", "49983-inone.dom:443"} {
+		c := tn.dial()
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: x\r\n\r\n", authority)
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 502 {
+			t.Errorf("%s: %v %v", authority, resp, err)
+		}
+	}
+}
+
 // upgrade answers 101 and then every byte, as a WebSocket server would.
 func upgrade(w http.ResponseWriter, r *http.Request) {
 	c, rw, err := http.NewResponseController(w).Hijack()

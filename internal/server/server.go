@@ -68,6 +68,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	t, refused := s.route(r)
 	switch {
+	case refused != nil && refused.status == http.StatusBadGateway && tunnelsHTTP(r):
+		s.refuseInTunnel(w, refused)
 	case refused != nil:
 		refused.write(w)
 	case t != nil && r.Method == http.MethodConnect:

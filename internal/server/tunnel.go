@@ -52,6 +52,26 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	}
 }
 
+// tunnelsHTTP reports whether r opens a tunnel to one of the ports that are the
+// guest's own: requests in the clear will follow, and nothing else.
+func tunnelsHTTP(r *http.Request) bool {
+	if r.Method != http.MethodConnect || strings.HasSuffix(r.Host, ":443") {
+		return false
+	}
+	_, port, _ := parseHost(r.Host, "")
+	return port == protocol.EnvdPort || port == protocol.CodeInterpreterPort
+}
+
+// refuseInTunnel opens a tunnel to a sandbox that is not there and answers in it.
+// E2B's SDKs know what that answer means when it comes from a sandbox; of a proxy
+// that refuses the tunnel they know only that it failed.
+func (s *Server) refuseInTunnel(w http.ResponseWriter, e *refusal) {
+	s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		e.write(w)
+	}))
+}
+
 // inTunnel logs the requests of a tunnel, which may hold no other.
 func (s *Server) inTunnel(h http.HandlerFunc) http.Handler {
 	return s.logged(func(w http.ResponseWriter, r *http.Request) {
