@@ -151,7 +151,7 @@ func (g *Guest) ensure(ctx context.Context, c *codeContext) (k *kernelProcess, f
 	old := c.proc
 	c.mu.Unlock()
 	if old != nil && c.ended == "" {
-		c.ended = describe(old.status) // it ended between two cells
+		c.ended = old.describeEnd(old.status) // it ended between two cells
 	}
 	k, err = g.launch(ctx, c)
 	if err != nil {
@@ -228,6 +228,15 @@ func describe(ws syscall.WaitStatus) string {
 		return "killed by " + signalName(ws.Signal())
 	}
 	return fmt.Sprintf("exit status %d", ws.ExitStatus())
+}
+
+// describeEnd is describe, and says more of a kernel that was killed for its
+// memory.
+func (k *kernelProcess) describeEnd(ws syscall.WaitStatus) string {
+	if k.oom.Load() {
+		return "the sandbox was out of memory"
+	}
+	return describe(ws)
 }
 
 // discard kills the context's kernel and everything that its cells started and

@@ -424,7 +424,10 @@ wait:
 		gr.kill(keep...)
 	}
 	if died != nil {
-		c.ended = describe(*died)
+		if k.oom.Load() { // perhaps before the cell began
+			run.oom.Store(true)
+		}
+		c.ended = k.describeEnd(*died)
 		if stopped == pastTime {
 			c.ended = "killed, past its time"
 		}

@@ -15,6 +15,12 @@ import (
 // it: a bare kernel has less.
 const smallest = 16 << 20
 
+// kernelInSight is a kernel, which may be at rest. One of Bash is two processes.
+type kernelInSight struct {
+	*kernelProcess
+	withShell bool
+}
+
 // handleOOM is told by the host that the sandbox is at its memory limit: the
 // largest process goes, or all of the cells that run.
 func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
@@ -30,17 +36,24 @@ func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
 		pids []int
 	}
 	var runs []running
-	var kernels []int
+	var kernels []kernelInSight
 	for _, c := range all {
 		c.mu.Lock()
 		run, proc := c.cell, c.proc
 		c.mu.Unlock()
 		if proc != nil {
-			kernels = append(kernels, proc.pid())
+			kernels = append(kernels, kernelInSight{proc, c.kernel == bash})
 		}
 		if run != nil {
 			runs = append(runs, running{run, run.group.pids()})
 		}
+	}
+	kernelOf := func(p process) *kernelProcess {
+		i := slices.IndexFunc(kernels, func(k kernelInSight) bool { return k.pid() == p.pid || k.withShell && k.pid() == p.ppid })
+		if i < 0 {
+			return nil
+		}
+		return kernels[i].kernelProcess
 	}
 	in := func(p process) func(running) bool {
 		return func(x running) bool { return slices.Contains(x.pids, p.pid) }
@@ -66,7 +79,7 @@ func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
 			x.run.group.kill()
 		}
 		for _, p := range large {
-			if !slices.ContainsFunc(spared, in(p)) && !slices.Contains(kernels, p.pid) {
+			if !slices.ContainsFunc(spared, in(p)) && kernelOf(p) == nil {
 				_ = syscall.Kill(p.pid, syscall.SIGKILL)
 			}
 		}
@@ -90,6 +103,9 @@ func (g *Guest) handleOOM(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(x.pids, largest.pid) {
 			x.run.oom.Store(true)
 		}
+	}
+	if k := kernelOf(largest); k != nil {
+		k.oom.Store(true)
 	}
 	_ = syscall.Kill(largest.pid, syscall.SIGKILL)
 	writeJSON(w, http.StatusOK, map[string]any{"pid": largest.pid, "name": strings.ToValidUTF8(largest.name, "?"), "rss": largest.rss})

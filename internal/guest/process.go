@@ -51,6 +51,7 @@ type kernelProcess struct {
 	exited  chan struct{} // closed when the process is dead
 	status  syscall.WaitStatus
 	stopped atomic.Bool
+	oom     atomic.Bool // it, or its shell, was killed because memory was over
 
 	mu   sync.Mutex // held while the sink is called
 	sink sink
