@@ -53,6 +53,7 @@ func (s Suite) Run(t *testing.T) {
 		{"FirstProcessEnds", s.testFirstProcessEnds},
 		{"MissingFirstProcess", s.testMissingFirstProcess},
 		{"CheckpointRestore", s.testCheckpointRestore},
+		{"CheckpointCommands", s.testCheckpointCommands},
 		{"PauseResume", s.testPauseResume},
 		{"Usage", s.testUsage},
 		{"CPUTime", s.testCPUTime},
