@@ -50,6 +50,7 @@ type Client struct {
 	key          string
 	http         *http.Client
 	log          *slog.Logger
+	quiet        time.Duration // how long a stream may say nothing
 }
 
 // NewClient returns a client; it sends nothing yet. It fails with
@@ -60,7 +61,7 @@ func NewClient(cfg Config) (*Client, error) {
 	sandbox := cmp.Or(cfg.SandboxURL, os.Getenv("E2B_SANDBOX_URL"), api, "https://sandbox."+domain)
 	api = cmp.Or(api, "https://api."+domain)
 
-	c := &Client{key: cmp.Or(cfg.APIKey, os.Getenv("E2B_API_KEY")), http: cfg.HTTPClient, log: cfg.Logger}
+	c := &Client{key: cmp.Or(cfg.APIKey, os.Getenv("E2B_API_KEY")), http: cfg.HTTPClient, log: cfg.Logger, quiet: silence}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

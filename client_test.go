@@ -322,7 +322,7 @@ func TestCodesMapToHTTP(t *testing.T) {
 			t.Errorf("%d has no code", status)
 		}
 	}
-	for c := cubby.CodeInvalidArgument; c <= cubby.CodeNoSpace; c++ {
+	for c := cubby.CodeInvalidArgument; c <= cubby.CodePaused; c++ {
 		if cubby.CodeFromHTTP(c.HTTPStatus()) != c {
 			t.Errorf("%v does not survive HTTP", c)
 		}

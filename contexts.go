@@ -16,26 +16,12 @@ type Context struct {
 	Cwd      string
 }
 
-// ContextOption modifies [Sandbox.CreateContext].
-type ContextOption func(*protocol.CreateContextRequest)
-
-// WithCwd sets the kernel's working directory; without it /home/user.
-func WithCwd(dir string) ContextOption {
-	return func(r *protocol.CreateContextRequest) { r.Cwd = dir }
-}
-
-// WithIPython asks for IPython's own shell in a Python context. It fails when
-// IPython is not in the sandbox.
-func WithIPython() ContextOption {
-	return func(r *protocol.CreateContextRequest) { r.Shell = "ipython" }
-}
-
 // CreateContext makes a new kernel. An empty language means Python.
 func (s *Sandbox) CreateContext(ctx context.Context, language string, opts ...ContextOption) (*Context, error) {
 	const op = "create context"
 	req := protocol.CreateContextRequest{Language: language}
 	for _, o := range opts {
-		o(&req)
+		o.applyContext(&req)
 	}
 	var answer protocol.Context
 	if err := s.interpreter(ctx, http.MethodPost, "/contexts", &req, &answer); err != nil {

@@ -27,6 +27,7 @@ const (
 	CodeUnavailable                      // 503: the server is not there, or not now
 	CodeIncompatible                     // 505: the two sides are of different versions
 	CodeNoSpace                          // 507: the sandbox's disk is full
+	CodePaused                           // 423: the sandbox is paused; Client.Connect resumes it
 )
 
 var codes = map[Code]struct {
@@ -47,6 +48,7 @@ var codes = map[Code]struct {
 	CodeUnavailable:      {"unavailable", http.StatusServiceUnavailable},
 	CodeIncompatible:     {"incompatible", http.StatusHTTPVersionNotSupported},
 	CodeNoSpace:          {"no_space", http.StatusInsufficientStorage},
+	CodePaused:           {"paused", http.StatusLocked},
 }
 
 // String returns the code's name, such as "not_found".
@@ -75,6 +77,8 @@ func CodeFromHTTP(status int) Code {
 	switch {
 	case status == http.StatusGatewayTimeout:
 		return CodeTimeout
+	case status == http.StatusMethodNotAllowed:
+		return CodeUnimplemented // a server that does not know the route
 	case status >= 400 && status < 500:
 		return CodeInvalidArgument
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// DefaultMaxOutput bounds stdout and stderr of one execution each, in bytes,
-// unless [WithMaxOutput] says otherwise.
+// DefaultMaxOutput bounds stdout and stderr of one execution or command each, in
+// bytes, unless [WithMaxOutput] says otherwise.
 const DefaultMaxOutput = 10 << 20
 
 const (
@@ -63,91 +63,51 @@ func (e *Execution) Text() string {
 	return ""
 }
 
-// RunOption modifies [Sandbox.RunCode].
-type RunOption func(*runConfig)
-
-type runConfig struct {
-	request   protocol.ExecuteRequest
-	timeout   time.Duration
-	maxOutput int64
-	drain     bool
-	on        callbacks
-}
-
 type callbacks struct {
 	stdout, stderr func(text string)
 	result         func(Result)
 	error          func(ExecutionError)
 }
 
-// WithLanguage chooses the language's default kernel: "python" (without this
-// option), "javascript", "typescript" or "bash". It excludes [InContext].
-func WithLanguage(language string) RunOption {
-	return func(c *runConfig) { c.request.Language = language }
+// check refuses what no server could make sense of.
+func (c *execConfig) check() error {
+	c.timeout = min(c.timeout, maxTimeout)
+	switch {
+	case c.timeout < 0:
+		return errors.New("the timeout is negative")
+	case c.maxOutput < 0:
+		return errors.New("the output limit is negative")
+	}
+	return nil
 }
 
-// InContext runs the code in k instead of the language's default kernel.
-func InContext(k *Context) RunOption {
-	return func(c *runConfig) { c.request.ContextID = k.ID }
+// milliseconds is d in whole ones, rounded up: 0 would mean no bound.
+func milliseconds(d time.Duration) string {
+	n := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return strconv.FormatInt(n, 10)
 }
-
-// WithEnv sets environment variables for this call only.
-func WithEnv(env map[string]string) RunOption {
-	return func(c *runConfig) { c.request.EnvVars = env }
-}
-
-// WithTimeout bounds the wall time of the code. Past it the code is
-// interrupted, two seconds later its kernel is killed; the Execution then says
-// TimedOut and RunCode returns no error.
-func WithTimeout(d time.Duration) RunOption {
-	return func(c *runConfig) { c.timeout = d }
-}
-
-// WithMaxOutput bounds stdout and stderr, in bytes for each. What is over is
-// dropped and the Execution says Truncated; the code goes on.
-func WithMaxOutput(bytes int64) RunOption {
-	return func(c *runConfig) { c.maxOutput = bytes }
-}
-
-// WithDrain waits until the code's pending timers and callbacks are done too,
-// as a program of its own would. It matters for JavaScript.
-func WithDrain() RunOption {
-	return func(c *runConfig) { c.drain = true }
-}
-
-// OnStdout calls f with each piece of text as it is printed. All callbacks run
-// in order on the goroutine that called RunCode, which waits for them.
-func OnStdout(f func(text string)) RunOption { return func(c *runConfig) { c.on.stdout = f } }
-
-// OnStderr is like [OnStdout].
-func OnStderr(f func(text string)) RunOption { return func(c *runConfig) { c.on.stderr = f } }
-
-// OnResult calls f with each result as it is shown.
-func OnResult(f func(Result)) RunOption { return func(c *runConfig) { c.on.result = f } }
-
-// OnError calls f with the code's uncaught error.
-func OnError(f func(ExecutionError)) RunOption { return func(c *runConfig) { c.on.error = f } }
 
 // RunCode runs code and waits for its end. Variables, imports and the working
 // directory last from call to call.
 //
 // An error means that the code's fate is unknown: ctx was cancelled
-// ([CodeCanceled], [CodeTimeout]; the code is interrupted), or the sandbox or
-// the way to it is gone ([CodeSandboxGone]). The Execution then holds what
+// ([CodeCanceled], [CodeTimeout]; the code is interrupted), the sandbox or the
+// way to it is gone ([CodeSandboxGone]), or it is paused ([CodePaused]). The Execution then holds what
 // arrived before and is nil only if nothing could.
 func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (*Execution, error) {
 	const op = "run code"
-	cfg := runConfig{maxOutput: DefaultMaxOutput}
+	cfg := runConfig{execConfig: execConfig{maxOutput: DefaultMaxOutput}}
 	for _, o := range opts {
-		o(&cfg)
+		o.applyRun(&cfg)
 	}
-	cfg.request.Code = code
-	switch {
-	case cfg.timeout < 0:
-		return nil, fail(op, CodeInvalidArgument, errors.New("the timeout is negative"))
-	case cfg.maxOutput < 0:
-		return nil, fail(op, CodeInvalidArgument, errors.New("the output limit is negative"))
-	case cfg.request.ContextID != "" && cfg.request.Language != "":
+	cfg.request.Code, cfg.request.EnvVars = code, cfg.env
+	if err := cfg.check(); err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	if cfg.request.ContextID != "" && cfg.request.Language != "" {
 		return nil, fail(op, CodeInvalidArgument, errors.New("a context and a language exclude each other"))
 	}
 	// The caller's goroutine must not outwait a sandbox that ignores its own
@@ -166,8 +126,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
 	if cfg.timeout > 0 {
-		// Rounded up: 0 would mean no bound.
-		req.Header.Set(protocol.HeaderTimeoutMS, strconv.FormatInt((cfg.timeout+time.Millisecond-1).Milliseconds(), 10))
+		req.Header.Set(protocol.HeaderTimeoutMS, milliseconds(cfg.timeout))
 	}
 	req.Header.Set(protocol.HeaderMaxOutput, strconv.FormatInt(cfg.maxOutput, 10))
 	if cfg.drain {
@@ -182,7 +141,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	}
 	defer resp.Body.Close()
 
-	rd := newEventReader(resp.Body, cfg.maxOutput, cfg.on, s.client.log)
+	rd := newEventReader(resp.Body, cfg.maxOutput, callbacks{cfg.stdout, cfg.stderr, cfg.result, cfg.error}, s.client.log)
 	err = rd.run()
 	ex := rd.execution()
 	if err == nil {
@@ -194,8 +153,8 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	return ex, fail(op, CodeSandboxGone, s.diagnose(ctx, err))
 }
 
-// diagnose asks the control plane why a sandbox has gone, if that is what err
-// may mean, and returns an *Error that tells.
+// diagnose asks the control plane why a sandbox does not answer, if that is what
+// err may mean, and returns an *Error that tells.
 func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if ok && e.Code != CodeSandboxGone && e.Code != CodeUnavailable {
@@ -206,11 +165,16 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diagnoseTimeout)
 	defer cancel()
-	_, why := s.Info(ctx)
+	info, why := s.Info(ctx)
 	if d, ok := errors.AsType[*Error](why); ok && d.Code == CodeNotFound {
 		e.Code = CodeSandboxGone
 		e.Err = fmt.Errorf("the sandbox has ended: %w", d.Err)
 		e.Hint = d.Hint
+	}
+	if why == nil && info.State == StatePaused {
+		e.Code = CodePaused
+		e.Err = errors.New("the sandbox is paused")
+		e.Hint = "Client.Connect resumes it"
 	}
 	return e
 }

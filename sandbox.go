@@ -29,11 +29,17 @@ func (s *Sandbox) ID() string { return s.id }
 // machine, such as "cpu". Limits that were asked for always hold.
 func (s *Sandbox) LimitsNotEnforced() []string { return slices.Clone(s.unenforced) }
 
+// States of a sandbox.
+const (
+	StateRunning = "running"
+	StatePaused  = "paused"
+)
+
 // Info is what the server knows about a sandbox.
 type Info struct {
 	ID                string
 	Template          string
-	State             string // "running" or "paused"
+	State             string // [StateRunning] or [StatePaused]
 	StartedAt, EndAt  time.Time
 	CPUs              int
 	Memory, Disk      int64 // bytes
@@ -48,11 +54,16 @@ func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	if err := s.client.control(ctx, http.MethodGet, "/sandboxes/"+s.id, nil, &d); err != nil {
 		return nil, fail("get sandbox", CodeUnavailable, err)
 	}
-	return &Info{
-		ID: s.id, Template: d.TemplateID, State: d.State, StartedAt: d.StartedAt, EndAt: d.EndAt,
-		CPUs: d.CPUCount, Memory: int64(d.MemoryMB) << 20, Disk: int64(d.DiskSizeMB) << 20,
-		Metadata: d.Metadata, LimitsNotEnforced: d.LimitsNotEnforced,
-	}, nil
+	info := infoOf(d.ListedSandbox)
+	info.ID, info.LimitsNotEnforced = s.id, d.LimitsNotEnforced
+	return &info, nil
+}
+
+func infoOf(d protocol.ListedSandbox) Info {
+	return Info{
+		ID: d.SandboxID, Template: d.TemplateID, State: d.State, StartedAt: d.StartedAt, EndAt: d.EndAt,
+		CPUs: d.CPUCount, Memory: int64(d.MemoryMB) << 20, Disk: int64(d.DiskSizeMB) << 20, Metadata: d.Metadata,
+	}
 }
 
 // Kill ends the sandbox and everything in it. A sandbox that has already ended

@@ -100,7 +100,8 @@ func (s *processService) List(context.Context, *connect.Request[envd.ListRequest
 }
 
 // Start starts a command and follows it until its end. The deadline of the call is
-// the command's too; the client's going away is not its end.
+// the command's too; the client's going away is not its end, except with the header
+// Cubby-Attached.
 func (s *processService) Start(ctx context.Context, req *connect.Request[envd.StartRequest], stream *connect.ServerStream[envd.StartResponse]) error {
 	a, err := s.g.account(requestUser(req.Header()))
 	if err != nil {
@@ -111,6 +112,9 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[envd.St
 		return err
 	}
 	defer c.leave(f)
+	if req.Header().Get(protocol.HeaderAttached) == "1" {
+		defer c.kill() // nothing, if it has ended
+	}
 	return s.g.tellAll(ctx, c, f, req.Header(), func(e *envd.ProcessEvent) error {
 		return stream.Send(&envd.StartResponse{Event: e})
 	})

@@ -122,3 +122,11 @@ type EndOfExecution struct {
 // HeaderVersion carries version.Version on the guest's answers to /init and
 // /health.
 const HeaderVersion = "Cubby-Version"
+
+// HeaderSignalGroup, set to 1, asks envd's SendSignal to signal the whole process
+// group of the command and not the process alone (Cubby).
+const HeaderSignalGroup = "Cubby-Signal-Group"
+
+// HeaderAttached, set to 1, makes the end of a call of envd's Start the end of the
+// command, too: without it the command goes on when its client has gone (Cubby).
+const HeaderAttached = "Cubby-Attached"
