@@ -31,33 +31,33 @@ func donated(args []string) int {
 	return highest
 }
 
-// closeInherited closes the sockets and memory files above highest. gVisor opens
-// control sockets and takes memory files in the process that starts us, without
-// close-on-exec: one that was opened at the moment we were forked is another
-// sandbox's. The Go runtime has neither.
+// closeInherited closes what is above highest and came through exec; what this
+// process opened itself is close-on-exec. gVisor opens control sockets and takes
+// memory files in the process that starts us, without that: one that was opened
+// at the moment we were forked is another sandbox's. Its number may be one that a
+// sentry needs, too: it puts its standard streams at 253 and refuses to start if
+// something is there.
 func closeInherited(dir string, highest int) {
 	d, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	var fds []string
+	var names []string
 	buf := make([]byte, 4096)
 	for {
 		n, err := syscall.ReadDirent(d, buf)
 		if n <= 0 || err != nil {
 			break
 		}
-		_, _, fds = syscall.ParseDirent(buf[:n], -1, fds)
+		_, _, names = syscall.ParseDirent(buf[:n], -1, names)
 	}
 	syscall.Close(d)
-	link := make([]byte, 64)
-	for _, name := range fds {
+	for _, name := range names {
 		fd, err := strconv.Atoi(name)
 		if err != nil || fd <= highest {
 			continue
 		}
-		n, err := syscall.Readlink(dir+"/"+name, link)
-		if err == nil && (strings.HasPrefix(string(link[:n]), "socket:") || strings.HasPrefix(string(link[:n]), "/memfd:")) {
+		if flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno == 0 && flags&syscall.FD_CLOEXEC == 0 {
 			syscall.Close(fd)
 		}
 	}

@@ -22,7 +22,7 @@ func TestDonated(t *testing.T) {
 }
 
 // TestCloseInherited: what another sandbox may be reached by is closed, and what
-// was handed over, or is of another kind, is not.
+// was handed over, or opened by the process itself, is not.
 func TestCloseInherited(t *testing.T) {
 	memory, err := unix.MemfdCreate("handed-over", 0)
 	if err != nil {
