@@ -154,7 +154,7 @@ func TestReadyAgain(t *testing.T) {
 }
 
 func TestDefaultMaxSandboxes(t *testing.T) {
-	for memory, want := range map[int64]int{0: 64, 64 << 20: 4, 1 << 30: 16, 16 << 30: 256, 1 << 40: 4096} {
+	for memory, want := range map[int64]int{0: 64, 64 << 20: 4, 1 << 30: 32, 16 << 30: 512, 1 << 40: 4096} {
 		if got := defaultMaxSandboxes(memory); got != want {
 			t.Errorf("%d MiB: %d, want %d", memory>>20, got, want)
 		}

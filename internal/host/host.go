@@ -41,7 +41,8 @@ type Config struct {
 	MaxSandboxes int
 	// Boots bounds how many sandboxes boot at the same time; zero means twice
 	// the machine's processors. The others wait, at most QueueTime (zero means
-	// ten seconds).
+	// half a minute, which leaves E2B's clients, who give up after one, time for
+	// the boot).
 	Boots     int
 	QueueTime time.Duration
 	Recorder  Recorder     // nil keeps no records
@@ -108,7 +109,7 @@ func New(cfg Config) *Host {
 		cfg.Boots = defaultBoots()
 	}
 	if cfg.QueueTime == 0 {
-		cfg.QueueTime = 10 * time.Second
+		cfg.QueueTime = 30 * time.Second
 	}
 	if cfg.Recorder == nil {
 		cfg.Recorder = noRecords{}
