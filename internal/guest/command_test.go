@@ -60,12 +60,9 @@ func (b *box) start(req *envd.StartRequest, user string, timeout time.Duration) 
 		r.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":")))
 	}
 	if timeout > 0 {
-		ctx = withoutDeadline(ctx)
 		r.Header().Set("Connect-Timeout-Ms", fmt.Sprint(timeout.Milliseconds()))
-	} else {
-		ctx = withoutDeadline(ctx)
 	}
-	st, err := b.process().Start(ctx, r)
+	st, err := b.process().Start(withoutDeadline(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -434,7 +431,7 @@ func TestFollowersThatDoNotRead(t *testing.T) {
 	}
 	g := &Guest{ctx: t.Context()}
 	sent := 0
-	err := g.tellAll(t.Context(), c, stuck, http.Header{}, func(*envd.ProcessEvent) error { sent++; return nil })
+	err := g.tellAll(t.Context(), c, stuck, http.Header{}, func(*envd.ProcessEvent) error { sent++; return nil }, nil)
 	wantCode(t, err, connect.CodeResourceExhausted, "connect again")
 	if sent > 1+waiting {
 		t.Errorf("%d events were sent", sent)
@@ -561,7 +558,11 @@ func TestCommandsQueue(t *testing.T) {
 func TestCommandTimeout(t *testing.T) {
 	b := newBox(t)
 	// The shell waits for a child, which must go too.
-	s, err := b.start(shell("sleep 1000 & echo $! > child; wait"), "", 700*time.Millisecond)
+	s, err := b.start(shell("sleep 1000 & echo $! > child; wait"), "", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := b.connect(byPID(s.pid), "Connect-Timeout-Ms", fmt.Sprint(long.Milliseconds()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -573,8 +574,10 @@ func TestCommandTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if late.all(); late.end.GetExitCode() != -1 || late.end.GetStatus() != "signal: killed" {
-		t.Errorf("ended with %v", late.end)
+	for who, f := range map[string]*stream{"who followed": other, "who comes late": late} {
+		if f.all(); f.end.GetExitCode() != -1 || f.end.GetStatus() != "signal: killed" {
+			t.Errorf("%s is told %v", who, f.end)
+		}
 	}
 	child, _ := os.ReadFile(filepath.Join(b.home, "child"))
 	var pid int

@@ -115,8 +115,12 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[envd.St
 	if req.Header().Get(protocol.HeaderAttached) == "1" {
 		defer c.kill() // nothing, if it has ended
 	}
-	return s.g.tellAll(ctx, c, f, req.Header(), func(e *envd.ProcessEvent) error {
-		return stream.Send(&envd.StartResponse{Event: e})
+	send := func(e *envd.ProcessEvent) error { return stream.Send(&envd.StartResponse{Event: e}) }
+	return s.g.tellAll(ctx, c, f, req.Header(), send, func() error {
+		if c.late.Load() {
+			return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+		}
+		return send(endEvent(c.end))
 	})
 }
 
@@ -164,7 +168,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[envd.
 	if err == nil {
 		f := c.follow()
 		defer c.leave(f)
-		return s.g.tellAll(ctx, c, f, req.Header(), send)
+		return s.g.tellAll(ctx, c, f, req.Header(), send, func() error { return send(endEvent(c.end)) })
 	}
 	p, ok := s.g.commands.findPast(sel)
 	if !ok {
@@ -184,8 +188,9 @@ func endEvent(e *envd.ProcessEvent_EndEvent) *envd.ProcessEvent {
 	return &envd.ProcessEvent{Event: &envd.ProcessEvent_End{End: e}}
 }
 
-// tellAll sends the events of c that f follows, first its start and last its end.
-func (g *Guest) tellAll(ctx context.Context, c *command, f *follower, h http.Header, send func(*envd.ProcessEvent) error) error {
+// tellAll sends the events of c that f follows, first its start; after its end it
+// returns what last does.
+func (g *Guest) tellAll(ctx context.Context, c *command, f *follower, h http.Header, send func(*envd.ProcessEvent) error, last func() error) error {
 	if err := send(startEvent(c.info.GetPid())); err != nil {
 		return err
 	}
@@ -216,10 +221,7 @@ func (g *Guest) tellAll(ctx context.Context, c *command, f *follower, h http.Hea
 					return err
 				}
 			}
-			if _, mine := ctx.Deadline(); mine && c.late.Load() {
-				return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
-			}
-			return send(endEvent(c.end))
+			return last()
 		}
 	}
 }
