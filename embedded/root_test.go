@@ -39,6 +39,7 @@ func TestSudo(t *testing.T) {
 echo installed" > /usr/local/bin/tool; chmod +x /usr/local/bin/tool; mkdir -p /etc/tool.d /opt/tool /var/lib/tool; echo x > /etc/tool.d/conf
 mv /etc/hostname /etc/hostname.old; rm /etc/shells; chown user /opt/tool; ln -sf /usr/local/bin/tool /usr/bin/tool2'; tool; tool2; cat /etc/tool.d/conf; touch /opt/tool/mine && echo mine`,
 			"installed\ninstalled\nx\nmine\n", "", 0},
+		{"without root", "echo 'echo mine' > /usr/local/bin/own && chmod +x /usr/local/bin/own && own; echo x > /code/x && cat /code/x", "mine\nx\n", "", 0},
 		{"host's files", "sudo sh -c 'echo changed > /usr/bin/env; chmod 600 /usr/bin/env'; cat /usr/bin/env; sudo cat /usr/bin/env", "changed\n", "Permission denied", 0},
 		{"terminal", `/usr/bin/python3 -c 'import pty, os
 pid, fd = pty.fork()

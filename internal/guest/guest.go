@@ -4,6 +4,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -137,6 +138,12 @@ func (g *Guest) prepare() error {
 		}
 		if err := sudo.Install("/usr/bin"); err != nil {
 			slog.Warn("guest: no sudo", "err", err)
+		}
+		// E2B's users install there without sudo.
+		for _, dir := range []string{"/usr/local", "/usr/local/bin"} {
+			if err := os.Chmod(dir, 0o777); err != nil && !errors.Is(err, os.ErrNotExist) {
+				slog.Warn("guest: open to everybody", "folder", dir, "err", err)
+			}
 		}
 		if err := withhold(); err != nil {
 			return err

@@ -146,6 +146,7 @@ func (c *composer) build(tc Toolchain, guestBinary, path string) {
 	}
 	c.mkdir("/tmp", 0o1777)
 	c.mkdir("/var/tmp", 0o1777)
+	c.mkdir("/code", 0o777) // where E2B's users put theirs
 	c.symlink("/run", "/var/run")
 	c.symlink("/run/lock", "/var/lock")
 	// gVisor mounts an unbounded tmpfs over an empty /tmp: its content would
