@@ -44,34 +44,39 @@ func defaultMaxSandboxes(memory int64) int {
 	return int(min(max(memory/idleSandbox, 4), 4096))
 }
 
-// admit takes a place for a sandbox. The caller calls busy.Done in any case, and
-// release if there will be no sandbox.
+// admit takes a place for a sandbox. After it the caller calls busy.Done in any
+// case, and release if there will be no sandbox.
 func (h *Host) admit() error {
-	available, known := availableMemory()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return ErrClosing
-	case h.taken >= h.cfg.MaxSandboxes:
-		return h.full()
-	case known && available < minAvailable && h.taken > 0:
-		return &BusyError{
-			Reason:     fmt.Sprintf("the machine has only %d MiB of memory left: wait until other sandboxes end", available>>20),
-			RetryAfter: 5 * time.Second,
-		}
+	if err := h.room(); err != nil {
+		return err
 	}
 	h.taken++
 	h.busy.Add(1)
 	return nil
 }
 
-// full is the error at MaxSandboxes.
-func (h *Host) full() error {
-	return &BusyError{
-		Reason:     fmt.Sprintf("the server is full: it has %d sandboxes, the most it may have; end some, or wait until they time out", h.cfg.MaxSandboxes),
-		RetryAfter: 5 * time.Second,
+// room says why there is no room for another sandbox, or nil. The caller holds
+// h.mu.
+func (h *Host) room() error {
+	if h.closed {
+		return ErrClosing
 	}
+	if h.taken >= h.cfg.MaxSandboxes {
+		return &BusyError{
+			Reason:     fmt.Sprintf("the server is full: it may have %d sandboxes; end some, or wait until they time out", h.cfg.MaxSandboxes),
+			RetryAfter: 5 * time.Second,
+		}
+	}
+	// A machine that others have filled still makes the first one.
+	if available, known := availableMemory(); known && available < minAvailable && h.taken > 0 {
+		return &BusyError{
+			Reason:     fmt.Sprintf("the machine has only %d MiB of memory left: end sandboxes, or wait until they time out", available>>20),
+			RetryAfter: 5 * time.Second,
+		}
+	}
+	return nil
 }
 
 // release gives back what admit took.

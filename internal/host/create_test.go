@@ -195,6 +195,7 @@ func TestCreateFails(t *testing.T) {
 	}{
 		{"the engine", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, nil, broken, false},
 		{"the record", &hosttest.Engine{}, func(n *notes) { n.failCreated = broken }, nil, broken, false},
+		{"the engine, with the client's limits", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, &protocol.Limits{MemoryMB: 16}, broken, true},
 		{"a limit", &hosttest.Engine{Unenforced: []string{"cpu"}}, nil, &protocol.Limits{CPUs: 0.5}, ErrNotEnforceable, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

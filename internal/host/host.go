@@ -137,7 +137,9 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) 
 	err = h.boot(ctx, s, req, asked)
 	if err != nil {
 		h.release()
-		h.remember(ctx, err)
+		if req.Limits == nil { // else they may be what it could not live with
+			h.remember(ctx, err)
+		}
 		return nil, err
 	}
 	h.log.Info("sandbox created", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(s.booted))
@@ -302,12 +304,10 @@ func (h *Host) ByToken(token string) (*Sandbox, bool) {
 func (h *Host) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return ErrClosing
-	case h.taken >= h.cfg.MaxSandboxes:
-		return h.full()
-	case h.failure != nil && time.Since(h.failedAt) < failedFor:
+	if err := h.room(); err != nil {
+		return err
+	}
+	if h.failure != nil && time.Since(h.failedAt) < failedFor {
 		return fmt.Errorf("the last sandbox could not be made: %w", h.failure)
 	}
 	return nil
