@@ -40,20 +40,50 @@ func TestSDK(t *testing.T) {
 			name := variant.name + "/" + strings.TrimSuffix(filepath.Base(file), ".test.mjs")
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
-				defer cancel()
-				// The packages leave timers of a minute behind: exit all the same.
-				cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "--test-timeout=180000", "--test-force-exit", file)
-				cmd.Env = append(os.Environ(), "E2B_API_URL="+s.URL, "E2B_SANDBOX_URL="+s.URL, "E2B_API_KEY="+s.Key,
-					"CUBBY_GENERATION="+variant.generation, "CUBBY_SECURE="+variant.secure, "NO_COLOR=1")
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					t.Errorf("%v\n%s", err, out)
-				} else {
-					t.Logf("%s", out)
-				}
+				s.node(t, variant.generation, file, "CUBBY_SECURE="+variant.secure)
 			})
 		}
+	}
+}
+
+// TestSDKByDomain: a server that was told its domain tells clients, and is found
+// by its own names.
+func TestSDKByDomain(t *testing.T) {
+	needNode(t)
+	install(t, "new")
+	s := start(t, "--domain", trpcDomain)
+	s.node(t, "new", "js/names.test.mjs", "CUBBY_DOMAIN="+trpcDomain)
+	if b := s.create(t, s.Key); b.Domain != trpcDomain {
+		t.Errorf("create tells the domain %q", b.Domain)
+	}
+}
+
+// TestSDKOfAFullServer: what both generations make of 429.
+func TestSDKOfAFullServer(t *testing.T) {
+	needNode(t)
+	for _, generation := range []string{"new", "old"} {
+		t.Run(generation, func(t *testing.T) {
+			install(t, generation)
+			s := start(t, "--max-sandboxes", "2")
+			s.node(t, generation, "js/alone/full.test.mjs")
+		})
+	}
+}
+
+// node runs a file of tests with a generation of the packages.
+func (s *server) node(t *testing.T, generation, file string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	// The packages leave timers of a minute behind: exit all the same.
+	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "--test-timeout=180000", "--test-force-exit", file)
+	cmd.Env = append(append(os.Environ(), "E2B_API_URL="+s.URL, "E2B_SANDBOX_URL="+s.URL, "E2B_API_KEY="+s.Key,
+		"CUBBY_GENERATION="+generation, "NO_COLOR=1"), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else {
+		t.Logf("%s", out)
 	}
 }
 

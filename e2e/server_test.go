@@ -31,6 +31,9 @@ import (
 // patience bounds whatever must happen on a machine that may be busy.
 const patience = 2 * time.Minute
 
+// debianPython is what the script of `make test` installs packages for.
+const debianPython = "/usr/bin/python3"
+
 // server is a running `cubby serve` with a data folder and a home of its own.
 type server struct {
 	URL, Key string
@@ -63,7 +66,7 @@ func startIn(t *testing.T, dir string, args ...string) *server {
 		}
 	}
 	s.env = append(s.env, "HOME="+home)
-	s.cmd = exec.Command(testenv.Cubby(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", s.DataDir}, args...)...)
+	s.cmd = exec.Command(testenv.Cubby(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", s.DataDir, "--python", debianPython}, args...)...)
 	s.cmd.Env = s.env
 	s.cmd.Stderr = s.log
 	stdout, err := s.cmd.StdoutPipe()
