@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -267,8 +266,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err er
 		writeError(w, http.StatusBadRequest, err.Error(), "without a writable cgroup only whole processors can be given: ask for a whole number, or run as root")
 	case errors.Is(err, host.ErrClosing):
 		writeError(w, http.StatusServiceUnavailable, host.ErrClosing.Error(), "")
-	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
-		// The client went away: nobody reads this.
+	case r.Context().Err() != nil:
+		// The client went away, and what it asked for was given up: nobody reads
+		// this.
+		s.log.Debug(did, "err", err)
 		writeError(w, http.StatusServiceUnavailable, "the request was given up", "")
 	default:
 		s.log.Error(did, "err", err)
