@@ -49,7 +49,7 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		}
 		return s.live(id, n)
 	}
-	if id, port, ok := parseHost(r.Host, s.cfg.Domain); ok {
+	if id, port, ok := parseHost(r.Host); ok {
 		if port == 0 {
 			return nil, invalidPort
 		}
@@ -129,10 +129,10 @@ func parsePort(s string) (port int, ok bool) {
 const maxLabel = 63
 
 // parseHost reads a host name that means a port of a sandbox:
-// <port>-<id>[-<client>].<domain>, with or without a port of its own, in any
-// case. Domain is the only one that is taken, or any if it is empty. Port is 0
-// for a name that has the form, but no port that there could be.
-func parseHost(hostport, domain string) (id string, port int, ok bool) {
+// <port>-<id>[-<client>].<domain>, of any domain, with or without a port of its
+// own, in any case. Port is 0 for a name that has the form, but no port that
+// there could be.
+func parseHost(hostport string) (id string, port int, ok bool) {
 	name, _, ok := splitHost(hostport)
 	if !ok {
 		return "", 0, false
@@ -140,12 +140,6 @@ func parseHost(hostport, domain string) (id string, port int, ok bool) {
 	label, rest, ok := strings.Cut(name, ".")
 	if !ok || rest == "" || len(label) > maxLabel {
 		return "", 0, false
-	}
-	if domain != "" {
-		want, _, ok := splitHost(domain)
-		if !ok || rest != want {
-			return "", 0, false
-		}
 	}
 	digits, label, ok := strings.Cut(label, "-")
 	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {

@@ -20,8 +20,9 @@ type Config struct {
 	// Keys says whose an API key is. Nil is a private Cubby, whose socket is its
 	// protection: no key is asked for and every caller is of the team "".
 	Keys Keys
-	// Domain is echoed to clients and used for routing by host name. Empty echoes
-	// nothing and takes any domain.
+	// Domain is echoed to clients; itself, api.DOMAIN and sandbox.DOMAIN are names
+	// of this server when it is used as a proxy. Empty echoes nothing. Names of
+	// sandboxes are understood in any domain.
 	Domain string
 	Logger *slog.Logger // nil discards
 	// Access gets a line for each request, without bodies and secrets; nil

@@ -58,7 +58,7 @@ func tunnelsHTTP(r *http.Request) bool {
 	if r.Method != http.MethodConnect || strings.HasSuffix(r.Host, ":443") {
 		return false
 	}
-	_, port, _ := parseHost(r.Host, "")
+	_, port, _ := parseHost(r.Host)
 	return port == protocol.EnvdPort || port == protocol.CodeInterpreterPort
 }
 
