@@ -8,24 +8,28 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// withheld are the capabilities that process 1 has and nothing that it starts can
-// get, root or not:
+// withhold keeps from everything that this process starts, root or not, what the
+// engine gave process 1 alone, as inheritable capabilities: it empties that set,
+// for every thread. Process 1 itself keeps them, for it never executes another
+// program in its own place. Otherwise
 //   - with CAP_SYS_PTRACE root could read the token out of process 1,
-//   - with CAP_SYS_RESOURCE or CAP_SYS_ADMIN no RLIMIT_NPROC holds for it,
+//   - with CAP_SYS_RESOURCE or CAP_SYS_ADMIN no RLIMIT_NPROC would hold for it,
 //   - with CAP_SYS_ADMIN it could mount the cgroups and leave that of its cell.
-var withheld = []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_ADMIN}
-
-// withhold takes the capabilities out of what an exec can give, for every thread.
-// Process 1 keeps them: it never executes another program in its own place.
 func withhold() error {
-	for _, capability := range withheld {
-		if _, _, err := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability, 0); err != 0 {
-			return fmt.Errorf("drop capability %d: %w", capability, err)
-		}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("read our capabilities: %w", err)
+	}
+	sets[0].Inheritable, sets[1].Inheritable = 0, 0
+	// One call for all threads: each stops all of them.
+	if _, _, err := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets)), 0); err != 0 {
+		return fmt.Errorf("drop inheritable capabilities: %w", err)
 	}
 	return nil
 }

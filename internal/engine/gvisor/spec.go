@@ -32,9 +32,12 @@ const hostUIDBase = 0x70000000
 // namespace.
 var capabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
-	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN",
-	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
+
+// firstProcess is what only the guest may do besides: mount its cgroups, go
+// beyond the limits that it sets, and be read by nobody.
+var firstProcess = []string{"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"}
 
 func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
 	hostname := spec.Hostname
@@ -53,8 +56,10 @@ func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
 			Args: spec.Args,
 			Env:  spec.Env,
 			Cwd:  "/",
+			// gVisor makes the first process's own from the bounding and the
+			// inheritable ones; the guest empties the latter for what it starts.
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+				Bounding: capabilities, Inheritable: firstProcess,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NOFILE", Soft: 16384, Hard: 16384},
