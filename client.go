@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -21,14 +23,22 @@ const DefaultTemplate = "code-interpreter-v1"
 
 // Config says where the server is. The zero value follows the environment like
 // E2B's own clients: E2B_API_URL, E2B_SANDBOX_URL, E2B_DOMAIN and E2B_API_KEY.
+//
+// Servers find the sandbox that a request is for in its headers or in its host
+// name; Cubby does either. Which one is used follows from SandboxURL and Domain.
 type Config struct {
 	// APIURL is the base URL of the control plane. Empty means E2B_API_URL, else
 	// https://api.<E2B_DOMAIN>, else E2B's cloud.
 	APIURL string
 	// SandboxURL is the base URL of the sandboxes' ports, which are told apart by
-	// headers. Empty means E2B_SANDBOX_URL; else, when APIURL is known, the same
-	// server (Cubby serves both); else E2B's cloud.
+	// headers. Empty means E2B_SANDBOX_URL; else Domain's host names, if that is
+	// set; else, when APIURL is known, the same server (Cubby serves both); else
+	// E2B's cloud.
 	SandboxURL string
+	// Domain makes each port a host of its own, PORT-ID.DOMAIN, with the API's
+	// scheme; it may end in a port. Servers that know no headers need it. Empty
+	// means E2B_DOMAIN; the domain of E2B's own clouds stands for those.
+	Domain string
 	// APIKey authenticates to the control plane. Empty means E2B_API_KEY; a
 	// private Cubby needs none.
 	APIKey string
@@ -46,21 +56,20 @@ type Config struct {
 
 // Client makes and finds sandboxes. It is safe for concurrent use.
 type Client struct {
-	api, sandbox *url.URL
-	key          string
-	http         *http.Client
-	log          *slog.Logger
-	quiet        time.Duration // how long a stream may say nothing
+	api     *url.URL
+	sandbox *url.URL // nil: each port is a host of domain
+	domain  string   // of host names; may be empty beside a sandbox URL
+	cloud   bool     // E2B's own
+	key     string
+	http    *http.Client
+	log     *slog.Logger
+	quiet   time.Duration // how long a stream may say nothing
+	v1      atomic.Bool   // the server knows only the older form of some calls
 }
 
 // NewClient returns a client; it sends nothing yet. It fails with
 // [CodeInvalidArgument] when a URL is malformed.
 func NewClient(cfg Config) (*Client, error) {
-	domain := cmp.Or(os.Getenv("E2B_DOMAIN"), "e2b.app")
-	api := cmp.Or(cfg.APIURL, os.Getenv("E2B_API_URL"))
-	sandbox := cmp.Or(cfg.SandboxURL, os.Getenv("E2B_SANDBOX_URL"), api, "https://sandbox."+domain)
-	api = cmp.Or(api, "https://api."+domain)
-
 	c := &Client{key: cmp.Or(cfg.APIKey, os.Getenv("E2B_API_KEY")), http: cfg.HTTPClient, log: cfg.Logger, quiet: silence}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -74,15 +83,41 @@ func NewClient(cfg Config) (*Client, error) {
 		}
 		c.http = &http.Client{Transport: t}
 	}
-	var err error
-	if c.api, err = parseBase(api); err != nil {
-		return nil, fail("new client", CodeInvalidArgument, fmt.Errorf("APIURL: %w", err))
-	}
-	if c.sandbox, err = parseBase(sandbox); err != nil {
-		return nil, fail("new client", CodeInvalidArgument, fmt.Errorf("SandboxURL: %w", err))
+	if err := c.address(cfg); err != nil {
+		return nil, fail("new client", CodeInvalidArgument, err)
 	}
 	return c, nil
 }
+
+// address finds out where the server and the sandboxes are.
+func (c *Client) address(cfg Config) (err error) {
+	c.domain = cmp.Or(cfg.Domain, os.Getenv("E2B_DOMAIN"))
+	if c.domain != "" && !isDomain(c.domain) {
+		return fmt.Errorf("Domain: %q is not a domain", c.domain)
+	}
+	api := cmp.Or(cfg.APIURL, os.Getenv("E2B_API_URL"))
+	sandbox := cmp.Or(cfg.SandboxURL, os.Getenv("E2B_SANDBOX_URL"))
+	if sandbox == "" && (c.domain == "" && api == "" || slices.Contains(clouds, c.domain)) {
+		c.cloud = true
+		c.domain = cmp.Or(c.domain, clouds[0])
+		sandbox = "https://sandbox." + c.domain
+	}
+	if sandbox == "" && c.domain == "" {
+		sandbox = api
+	}
+	if c.api, err = parseBase(cmp.Or(api, "https://api."+cmp.Or(c.domain, clouds[0]))); err != nil {
+		return fmt.Errorf("APIURL: %w", err)
+	}
+	if sandbox != "" {
+		if c.sandbox, err = parseBase(sandbox); err != nil {
+			return fmt.Errorf("SandboxURL: %w", err)
+		}
+	}
+	return nil
+}
+
+// clouds are the domains of E2B's own, which route by headers at one host.
+var clouds = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
 func parseBase(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
@@ -135,7 +170,7 @@ func WithLimits(l Limits) CreateOption {
 // WithLifetime bounds the sandbox's whole life, in whole seconds (rounded up);
 // without it five minutes. The server ends the sandbox when it is over.
 func WithLifetime(d time.Duration) CreateOption {
-	return func(r *protocol.NewSandbox) { r.Timeout = new(int((d + time.Second - 1) / time.Second)) }
+	return func(r *protocol.NewSandbox) { r.Timeout = new(seconds(d)) }
 }
 
 // WithMetadata attaches labels to the sandbox.
@@ -166,7 +201,15 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 		o(&req)
 	}
 	var answer protocol.Sandbox
-	if err := c.control(ctx, http.MethodPost, "/v2/sandboxes", &req, &answer); err != nil {
+	err := c.versioned(func(v2 bool) error {
+		if v2 {
+			return c.control(ctx, http.MethodPost, "/v2/sandboxes", nil, &req, &answer)
+		}
+		old := req
+		old.Secure = new(true) // as the newer form always is
+		return c.control(ctx, http.MethodPost, "/sandboxes", nil, &old, &answer)
+	})
+	if err != nil {
 		return nil, fail(op, CodeUnavailable, err)
 	}
 	sbx, err := c.adopt(answer)
@@ -178,7 +221,7 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 }
 
 // Connect finds a sandbox that already runs (or is paused, which resumes it)
-// and sets its remaining lifetime to [WithLifetime]'s or to five minutes. It
+// and makes its remaining lifetime at least [WithLifetime]'s or five minutes. It
 // fails with [CodeNotFound] when there is none of that id.
 func (c *Client) Connect(ctx context.Context, id string, opts ...CreateOption) (*Sandbox, error) {
 	const op = "connect to sandbox"
@@ -194,7 +237,14 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...CreateOption) (
 		Timeout *int `json:"timeout"`
 	}{want.Timeout}
 	var answer protocol.Sandbox
-	if err := c.control(ctx, http.MethodPost, "/v2/sandboxes/"+id+"/connect", req, &answer); err != nil {
+	err := c.versioned(func(v2 bool) error {
+		path := "/sandboxes/" + id + "/connect"
+		if v2 {
+			path = "/v2" + path
+		}
+		return c.control(ctx, http.MethodPost, path, nil, req, &answer)
+	})
+	if err != nil {
 		return nil, fail(op, CodeUnavailable, err)
 	}
 	sbx, err := c.adopt(answer)
@@ -212,11 +262,11 @@ func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
 	var d protocol.SandboxDetail
-	if err := c.control(ctx, http.MethodGet, "/sandboxes/"+id, nil, &d); err != nil {
+	if err := c.control(ctx, http.MethodGet, "/sandboxes/"+id, nil, nil, &d); err != nil {
 		return nil, fail(op, CodeUnavailable, err)
 	}
 	sbx, err := c.adopt(protocol.Sandbox{
-		SandboxID: d.SandboxID, EnvdAccessToken: d.EnvdAccessToken, LimitsNotEnforced: d.LimitsNotEnforced,
+		SandboxID: d.SandboxID, EnvdAccessToken: d.EnvdAccessToken, Domain: d.Domain, LimitsNotEnforced: d.LimitsNotEnforced,
 	})
 	if err != nil {
 		return nil, fail(op, CodeInternal, err)
@@ -233,6 +283,9 @@ func (c *Client) adopt(a protocol.Sandbox) (*Sandbox, error) {
 	s := &Sandbox{client: c, id: a.SandboxID, token: a.EnvdAccessToken, unenforced: a.LimitsNotEnforced}
 	if a.TrafficAccessToken != nil {
 		s.traffic = *a.TrafficAccessToken
+	}
+	if a.Domain != nil && isDomain(*a.Domain) {
+		s.domain = *a.Domain
 	}
 	return s, nil
 }

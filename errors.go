@@ -121,6 +121,8 @@ type Error struct {
 	Code Code
 	Err  error  // never nil
 	Hint string // what to do about it; may be empty
+
+	status int // of the HTTP answer that said so; 0 if none did
 }
 
 // Error returns the operation, the cause and, in parentheses, the hint.

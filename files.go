@@ -26,11 +26,16 @@ const MaxRead = 256 << 20
 const maxEntries = 100_000
 
 // Files is the file system of a sandbox. Paths are slash-separated; relative
-// ones start in [Home].
-type Files struct{ s *Sandbox }
+// ones start in [Home], whoever the user is.
+type Files struct{ rpc }
 
-// Files returns the sandbox's file system.
-func (s *Sandbox) Files() Files { return Files{s} }
+// Files returns the sandbox's file system as its default user has it.
+func (s *Sandbox) Files() Files { return Files{rpc{s: s}} }
+
+// As returns the file system as another user of the sandbox has it, such as
+// "root": new files are that user's. (The sandbox's service for files may reach
+// whatever there is; users do not protect files from its own clients.)
+func (f Files) As(user string) Files { return Files{rpc{f.s, user}} }
 
 // Entry is one file, directory or symbolic link in a sandbox. The sandbox wrote
 // it: names may hold anything but a slash, and sizes may be untrue.
@@ -44,26 +49,29 @@ type Entry struct {
 	Group   string
 	// Target is where a symbolic link leads; empty for everything else.
 	Target string
+	// Metadata is what [WithFileMetadata] said, or code in the sandbox.
+	Metadata map[string]string
 }
 
 // wireEntry is EntryInfo of envd's filesystem service in the JSON form of
 // proto3: 64-bit numbers are strings.
 type wireEntry struct {
-	Name          string          `json:"name"`
-	Type          string          `json:"type"`
-	Path          string          `json:"path"`
-	Size          json.RawMessage `json:"size"`
-	Mode          uint32          `json:"mode"`
-	Owner         string          `json:"owner"`
-	Group         string          `json:"group"`
-	ModifiedTime  time.Time       `json:"modifiedTime"`
-	SymlinkTarget *string         `json:"symlinkTarget"`
+	Name          string            `json:"name"`
+	Type          string            `json:"type"`
+	Path          string            `json:"path"`
+	Size          json.RawMessage   `json:"size"`
+	Mode          uint32            `json:"mode"`
+	Owner         string            `json:"owner"`
+	Group         string            `json:"group"`
+	ModifiedTime  time.Time         `json:"modifiedTime"`
+	SymlinkTarget *string           `json:"symlinkTarget"`
+	Metadata      map[string]string `json:"metadata"`
 }
 
 func (w wireEntry) entry() (Entry, error) {
 	e := Entry{
 		Name: w.Name, Path: w.Path, Owner: w.Owner, Group: w.Group, ModTime: w.ModifiedTime,
-		Mode: fs.FileMode(w.Mode) & fs.ModePerm,
+		Mode: fs.FileMode(w.Mode) & fs.ModePerm, Metadata: w.Metadata,
 	}
 	if len(w.Size) > 0 {
 		text := string(w.Size)
@@ -93,19 +101,13 @@ func (w wireEntry) entry() (Entry, error) {
 // IsDir reports whether e is a directory.
 func (e Entry) IsDir() bool { return e.Mode.IsDir() }
 
-// filesystem calls a unary method of envd's filesystem service with the JSON
-// form of the Connect protocol.
-func (f Files) filesystem(ctx context.Context, method string, in, out any) error {
-	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/filesystem.Filesystem/"+method, nil, in)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Connect-Protocol-Version", "1")
-	return f.s.client.exchange(req, out)
+// filesystem calls a unary method of envd's filesystem service.
+func (f Files) filesystem(ctx context.Context, method string, in, out any, header ...string) error {
+	return f.call(ctx, "/filesystem.Filesystem/"+method, in, out, header...)
 }
 
 func (f Files) fail(ctx context.Context, op string, err error) error {
-	if c := CodeOf(err); c == CodeSandboxGone || c == CodeUnavailable {
+	if c := CodeOf(err); (c == CodeSandboxGone || c == CodeUnavailable) && ctx.Err() == nil {
 		err = f.s.diagnose(ctx, err)
 	}
 	return fail(op, CodeUnavailable, err)
@@ -162,17 +164,55 @@ func (f Files) List(ctx context.Context, name string, depth int) ([]Entry, error
 // MakeDir makes a directory and its missing parents. A directory that is there
 // already is no error, and keeps its mode. A zero mode means 0755.
 func (f Files) MakeDir(ctx context.Context, name string, mode fs.FileMode) error {
-	req, err := f.s.request(ctx, http.MethodPost, protocol.EnvdPort, "/filesystem.Filesystem/MakeDir", nil,
-		pathRequest{Path: inHome(name)})
-	if err != nil {
-		return fail("make directory", CodeInvalidArgument, err)
-	}
-	req.Header.Set("Connect-Protocol-Version", "1")
+	var header []string
 	if mode.Perm() != 0 {
-		req.Header.Set(protocol.HeaderMode, octal(mode))
+		header = []string{protocol.HeaderMode, octal(mode)}
 	}
-	if err := f.s.client.exchange(req, nil); err != nil && CodeOf(err) != CodeConflict {
+	err := f.filesystem(ctx, "MakeDir", pathRequest{Path: inHome(name)}, nil, header...)
+	if err != nil && CodeOf(err) != CodeConflict {
 		return f.fail(ctx, "make directory", err)
+	}
+	return nil
+}
+
+// Exists reports whether there is anything of that name, a broken link included.
+func (f Files) Exists(ctx context.Context, name string) (bool, error) {
+	_, err := f.Stat(ctx, name)
+	if CodeOf(err) == CodeNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Move gives a file or directory another name, with the parents that are
+// missing, and replaces a file that has it. It fails with [CodeNotFound], and
+// with [CodeConflict] where to is a directory that is not empty or on another
+// file system.
+func (f Files) Move(ctx context.Context, from, to string) (Entry, error) {
+	const op = "move"
+	req := struct {
+		Source      string `json:"source"`
+		Destination string `json:"destination"`
+	}{inHome(from), inHome(to)}
+	var answer struct {
+		Entry wireEntry `json:"entry"`
+	}
+	if err := f.filesystem(ctx, "Move", req, &answer); err != nil {
+		return Entry{}, f.fail(ctx, op, err)
+	}
+	e, err := answer.Entry.entry()
+	if err != nil {
+		return Entry{}, fail(op, CodeInternal, err)
+	}
+	return e, nil
+}
+
+// Remove removes a file, or a directory with all that is in it. What is not there
+// is no error.
+func (f Files) Remove(ctx context.Context, name string) error {
+	err := f.filesystem(ctx, "Remove", pathRequest{Path: inHome(name)}, nil)
+	if err != nil && CodeOf(err) != CodeNotFound {
+		return f.fail(ctx, "remove", err)
 	}
 	return nil
 }
@@ -183,10 +223,11 @@ func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(mode.Perm
 // [CodeNotFound], and with [CodeInvalidArgument] for a directory.
 func (f Files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	const op = "read"
-	req, err := f.s.request(ctx, http.MethodGet, protocol.EnvdPort, "/files", url.Values{"path": {inHome(name)}}, nil)
+	req, err := f.s.request(ctx, http.MethodGet, protocol.EnvdPort, "/files", f.query(name), nil)
 	if err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
+	f.sign(req)
 	resp, err := f.s.client.send(req)
 	if err != nil {
 		return nil, f.fail(ctx, op, err)
@@ -208,14 +249,38 @@ func (f Files) Read(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
+// query names a file as /files wants it. The user is there for servers that
+// know no other way.
+func (f Files) query(name string) url.Values {
+	query := url.Values{"path": {inHome(name)}}
+	if f.user != "" {
+		query.Set("username", f.user)
+	}
+	return query
+}
+
+// WriteOption modifies [Files.Write].
+type WriteOption func(http.Header)
+
+// WithFileMetadata keeps these labels with the file, where [Files.Stat] finds
+// them: keys that can be names of HTTP headers and are taken without regard to
+// case, values of printable ASCII, 4 KiB in all.
+func WithFileMetadata(m map[string]string) WriteOption {
+	return func(h http.Header) {
+		for k, v := range m {
+			h.Set("X-Metadata-"+k, v)
+		}
+	}
+}
+
 // Write makes or replaces a file, with its missing parents. A zero mode means
 // 0644. It fails with [CodeNoSpace] when the sandbox's disk is full.
-func (f Files) Write(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
+func (f Files) Write(ctx context.Context, name string, content io.Reader, mode fs.FileMode, opts ...WriteOption) error {
 	const op = "write"
 	if content == nil {
 		return fail(op, CodeInvalidArgument, errors.New("no content"))
 	}
-	query := url.Values{"path": {inHome(name)}}
+	query := f.query(name)
 	if mode.Perm() != 0 {
 		query.Set("mode", octal(mode)) // not in E2B's protocol; other servers ignore it
 	}
@@ -223,7 +288,11 @@ func (f Files) Write(ctx context.Context, name string, content io.Reader, mode f
 	if err != nil {
 		return fail(op, CodeInvalidArgument, err)
 	}
+	f.sign(req)
 	req.Header.Set("Content-Type", "application/octet-stream")
+	for _, o := range opts {
+		o(req.Header)
+	}
 	if err := f.s.client.exchange(req, nil); err != nil {
 		return f.fail(ctx, op, err)
 	}

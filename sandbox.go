@@ -16,6 +16,7 @@ type Sandbox struct {
 	id         string
 	token      string // X-Access-Token
 	traffic    string // E2B's traffic token, if the server gave one
+	domain     string // of its host names, if the server said so
 	unenforced []string
 }
 
@@ -51,7 +52,7 @@ type Info struct {
 // ended; the hint then says why, if the server still knows.
 func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	var d protocol.SandboxDetail
-	if err := s.client.control(ctx, http.MethodGet, "/sandboxes/"+s.id, nil, &d); err != nil {
+	if err := s.client.control(ctx, http.MethodGet, "/sandboxes/"+s.id, nil, nil, &d); err != nil {
 		return nil, fail("get sandbox", CodeUnavailable, err)
 	}
 	info := infoOf(d.ListedSandbox)
@@ -69,7 +70,7 @@ func infoOf(d protocol.ListedSandbox) Info {
 // Kill ends the sandbox and everything in it. A sandbox that has already ended
 // is no error.
 func (s *Sandbox) Kill(ctx context.Context) error {
-	err := s.client.control(ctx, http.MethodDelete, "/sandboxes/"+s.id, nil, nil)
+	err := s.client.control(ctx, http.MethodDelete, "/sandboxes/"+s.id, nil, nil, nil)
 	if err != nil && CodeOf(err) != CodeNotFound {
 		return fail("kill sandbox", CodeUnavailable, err)
 	}

@@ -30,35 +30,45 @@ const (
 
 // control sends a request to the control plane and decodes the answer into out
 // (nil ignores it). Its errors are *Error without an Op, or transport errors.
-func (c *Client) control(ctx context.Context, method, path string, in, out any) error {
-	req, err := newRequest(ctx, method, c.api, path, nil, in)
+func (c *Client) control(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	req, err := newRequest(ctx, method, c.api, path, query, in)
 	if err != nil {
 		return err
 	}
+	c.authorise(req)
+	return c.exchange(req, out)
+}
+
+func (c *Client) authorise(req *http.Request) {
 	if c.key != "" {
 		req.Header.Set(protocol.HeaderAPIKey, c.key)
 	}
-	return c.exchange(req, out)
 }
 
 // request makes a request to a port of the sandbox.
 func (s *Sandbox) request(ctx context.Context, method string, port int, path string, query url.Values, in any) (*http.Request, error) {
-	req, err := newRequest(ctx, method, s.client.sandbox, path, query, in)
+	req, err := newRequest(ctx, method, s.base(port), path, query, in)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(protocol.HeaderSandboxID, s.id)
-	req.Header.Set(protocol.HeaderSandboxPort, strconv.Itoa(port))
+	s.route(req.Header, port)
 	// Without this the transport would ask for gzip, which costs the sandbox
 	// time and lets it send bombs.
 	req.Header.Set("Accept-Encoding", "identity")
 	if s.token != "" {
 		req.Header.Set(protocol.HeaderAccessToken, s.token)
 	}
-	if s.traffic != "" {
-		req.Header.Set(headerTrafficToken, s.traffic)
-	}
 	return req, nil
+}
+
+// route says in h which port of which sandbox a request is for, and that it may
+// go there.
+func (s *Sandbox) route(h http.Header, port int) {
+	h.Set(protocol.HeaderSandboxID, s.id)
+	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(port))
+	if s.traffic != "" {
+		h.Set(headerTrafficToken, s.traffic)
+	}
 }
 
 func newRequest(ctx context.Context, method string, base *url.URL, path string, query url.Values, in any) (*http.Request, error) {
@@ -137,7 +147,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 // of envd, of the Connect protocol, and plain text.
 func decodeError(resp *http.Response) *Error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // a cut message is still one
-	e := &Error{Code: CodeFromHTTP(resp.StatusCode)}
+	e := &Error{Code: CodeFromHTTP(resp.StatusCode), status: resp.StatusCode}
 	var body struct {
 		Code    json.RawMessage `json:"code"` // a number, or Connect's word
 		Message string          `json:"message"`

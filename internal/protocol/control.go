@@ -112,7 +112,7 @@ type ListedSandbox struct {
 	DiskSizeMB   int               `json:"diskSizeMB"`
 	State        string            `json:"state"` // running or paused
 	Metadata     map[string]string `json:"metadata,omitempty"`
-	VolumeMounts []string          `json:"volumeMounts"` // always empty
+	VolumeMounts []json.RawMessage `json:"volumeMounts"` // Cubby's are always empty
 }
 
 // SandboxDetail is the answer to GET /sandboxes/{id}.

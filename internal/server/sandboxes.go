@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -157,7 +158,7 @@ func listed(box *host.Sandbox) protocol.ListedSandbox {
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, Alias: box.TemplateID,
 		StartedAt: box.StartedAt, EndAt: box.EndAt(), EnvdVersion: protocol.EnvdVersion,
 		CPUCount: box.CPUCount(), MemoryMB: box.Limits.MemoryMB, DiskSizeMB: box.Limits.DiskMB,
-		State: stateRunning, Metadata: box.Metadata, VolumeMounts: []string{},
+		State: stateRunning, Metadata: box.Metadata, VolumeMounts: []json.RawMessage{},
 	}
 }
 
