@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -91,6 +93,11 @@ func (c *Collector) Leave(name, reason string) {
 	if len(c.left) < maxLeft {
 		c.left = append(c.left, codeexec.LeftFile{Name: Show(name), Reason: reason})
 	}
+}
+
+// Sort puts the files in the order of their names.
+func (c *Collector) Sort() {
+	slices.SortStableFunc(c.files, func(a, b codeexec.File) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Files returns what was collected.

@@ -102,3 +102,26 @@ func parseInput(spec codeexec.InputSpec) (Input, error) {
 	in.To = clean
 	return in, nil
 }
+
+// CheckHostBase refuses a path of the host that is not below base, whatever its
+// links say. An empty base refuses nothing.
+func CheckHostBase(base, name string) error {
+	if base == "" {
+		return nil
+	}
+	base, err := filepath.EvalSymlinks(base)
+	if err != nil {
+		return err
+	}
+	if base, err = filepath.Abs(base); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(base, real); err != nil || !filepath.IsLocal(rel) {
+		return fmt.Errorf("%w: %s is not below %s, where inputs may come from", codeexec.ErrBadPath, name, base)
+	}
+	return nil
+}

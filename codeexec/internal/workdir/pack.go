@@ -2,7 +2,6 @@ package workdir
 
 import (
 	"archive/tar"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -90,16 +89,12 @@ func (p *Packer) AddFile(name string, content []byte, mode uint32) error {
 	return p.add(clean, item{mode: m, content: content, size: int64(len(content))})
 }
 
-// AddFolder adds a folder.
-func (p *Packer) AddFolder(name string) error {
+func (p *Packer) addFolder(name string, mode fs.FileMode) error {
 	clean, err := CleanFile(name)
 	if err != nil {
 		return err
 	}
-	if have, ok := p.items[clean]; ok && have.dir {
-		return nil
-	}
-	return p.add(clean, item{dir: true, mode: 0o755})
+	return p.add(clean, item{dir: true, mode: mode})
 }
 
 // AddHost adds a file or folder of the host under the name to, which may be "."
@@ -164,16 +159,12 @@ type walker struct {
 // dir adds a folder; above are the folders that contain it, which a link must
 // not lead back to.
 func (w *walker) dir(name, to string, above []string) error {
-	if slices.Contains(above, name) {
-		return fmt.Errorf("%s: a symbolic link leads back to a folder that contains it", filepath.Join(w.shown, name))
-	}
 	if len(above) >= maxDepth {
 		return fmt.Errorf("%s: more than %d folders deep", filepath.Join(w.shown, name), maxDepth)
 	}
 	if to != "." {
-		// Folders stay writable until the files are in them; whoever unpacks does
-		// what readOnly means for them.
-		if err := w.p.AddFolder(to); err != nil {
+		// Whoever unpacks gives folders their modes when all files are in them.
+		if err := w.p.addFolder(to, fileMode(0o755, w.readOnly)); err != nil {
 			return err
 		}
 	}
@@ -206,6 +197,9 @@ func (w *walker) entry(name, to string, above []string) error {
 		rel, err := filepath.Rel(w.base, target)
 		if err != nil || !filepath.IsLocal(rel) {
 			return fmt.Errorf("%w: %s is a symbolic link out of the folder, to %s", codeexec.ErrBadPath, shown, target)
+		}
+		if slices.Contains(above, rel) {
+			return fmt.Errorf("%s: a symbolic link leads back to a folder that contains it", shown)
 		}
 		name = rel
 		if info, err = w.root.Lstat(name); err != nil {
@@ -300,13 +294,6 @@ func (p *Packer) Reader() io.ReadCloser {
 		w.CloseWithError(err)
 	}()
 	return r
-}
-
-// Content returns the whole stream, for what is small.
-func (p *Packer) Content() ([]byte, error) {
-	var b bytes.Buffer
-	_, err := p.WriteTo(&b)
-	return b.Bytes(), err
 }
 
 type countWriter struct {

@@ -3,6 +3,7 @@ package workdir
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -78,9 +79,24 @@ func (r *Record) JSON() []byte {
 	return append(b, '\n')
 }
 
+// Clone returns a copy that shares nothing which changes.
+func (r *Record) Clone() *Record {
+	c := *r
+	c.Inputs, c.Outputs = slices.Clone(r.Inputs), slices.Clone(r.Outputs)
+	return &c
+}
+
 func (r *Record) trim() {
 	if n := len(r.Inputs) - maxRecords; n > 0 {
-		r.Inputs = r.Inputs[n:]
+		// Pins go last.
+		r.Inputs = slices.DeleteFunc(r.Inputs, func(in InputRecord) bool {
+			drop := n > 0 && !in.Pinned
+			if drop {
+				n--
+			}
+			return drop
+		})
+		r.Inputs = r.Inputs[max(n, 0):]
 	}
 	if n := len(r.Outputs) - maxRecords; n > 0 {
 		r.Outputs = r.Outputs[n:]

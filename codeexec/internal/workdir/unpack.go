@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
@@ -46,6 +47,14 @@ func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile
 		}
 	}
 	tr := tar.NewReader(r)
+	var readOnly []string // folders, which become that in the end
+	defer func() {
+		for _, name := range slices.Backward(readOnly) {
+			if failed := root.Chmod(name, 0o555); failed != nil {
+				err = errors.Join(err, failed)
+			}
+		}
+	}()
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -73,6 +82,8 @@ func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile
 		case tar.TypeDir:
 			if err := makeFolder(root, local); err != nil {
 				leave(name, "cannot make the folder: "+err.Error())
+			} else if h.Mode&0o200 == 0 {
+				readOnly = append(readOnly, local)
 			}
 		case tar.TypeReg:
 			switch {
@@ -83,7 +94,7 @@ func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile
 			case h.Size > l.TotalBytes:
 				leave(name, "over the limit of all bytes")
 			default:
-				if err := writeFile(root, local, tr, fs.FileMode(h.Mode)&0o755|0o600); err != nil {
+				if err := writeFile(root, local, tr, fs.FileMode(h.Mode)&0o755|0o400); err != nil {
 					if _, ok := errors.AsType[*fs.PathError](err); !ok {
 						return left, fmt.Errorf("the archive is damaged: %w", err)
 					}

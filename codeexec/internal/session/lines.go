@@ -1,0 +1,201 @@
+// Package session keeps what a program says that one talks to, and ends it.
+package session
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Bounds of what is kept of a session's output.
+const (
+	MaxLines = 20_000
+	maxKept  = 8 << 20  // bytes of all lines
+	maxLine  = 64 << 10 // bytes; a longer line is several
+)
+
+// Lines keeps the last lines that were written to it, and where its reader is.
+// Lines are numbered from 0 by their order since the beginning.
+type Lines struct {
+	mu      sync.Mutex
+	lines   []string // complete, with their ends
+	first   int      // number of lines[0]
+	bytes   int
+	partial []byte // the line that has not ended
+	line    int    // where the reader is: line, and byte in it
+	byte    int
+	closed  bool
+}
+
+// Write implements io.Writer. It never fails.
+func (l *Lines) Write(p []byte) (int, error) {
+	n := len(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(p) > 0 {
+		end := bytes.IndexByte(p, '\n')
+		part := p
+		if end >= 0 {
+			part = p[:end+1]
+		}
+		if room := maxLine - len(l.partial); len(part) > room {
+			part = part[:room]
+			end = -1
+		}
+		p = p[len(part):]
+		l.partial = append(l.partial, part...)
+		if len(l.partial) > 0 && l.partial[len(l.partial)-1] == '\n' {
+			l.complete()
+		} else if len(l.partial) >= maxLine {
+			// Not in the middle of a character.
+			keep := incomplete(l.partial)
+			tail := bytes.Clone(l.partial[len(l.partial)-keep:])
+			l.partial = l.partial[:len(l.partial)-keep]
+			l.complete()
+			l.partial = append(l.partial, tail...)
+		}
+	}
+	return n, nil
+}
+
+// complete makes the partial line one of the lines.
+func (l *Lines) complete() {
+	line := string(l.partial)
+	if text, ok := strings.CutSuffix(line, "\r\n"); ok {
+		line = text + "\n"
+	}
+	l.partial = l.partial[:0]
+	l.lines = append(l.lines, line)
+	l.bytes += len(line)
+	drop := 0
+	for len(l.lines)-drop > MaxLines || l.bytes > maxKept {
+		l.bytes -= len(l.lines[drop])
+		drop++
+	}
+	if drop > 0 {
+		clear(l.lines[:drop])
+		l.lines = l.lines[drop:]
+		l.first += drop
+	}
+}
+
+// incomplete is how many bytes at the end of b begin a character that is not
+// whole.
+func incomplete(b []byte) int {
+	for n := 1; n <= min(utf8.UTFMax-1, len(b)); n++ {
+		if c := b[len(b)-n]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// Close says that nothing more will be written.
+func (l *Lines) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return nil
+}
+
+// Next returns what was written since the last Next, at most limit lines if
+// limit is not negative, the beginning of an unfinished line too; and the
+// numbers of the line that it begins in and of the line that comes next.
+func (l *Lines) Next(limit int) (text string, offset, next int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.line < l.first {
+		l.line, l.byte = l.first, 0
+	}
+	offset = l.line
+	var b strings.Builder
+	for ; l.line-l.first < len(l.lines) && limit != 0; limit-- {
+		line := l.lines[l.line-l.first]
+		b.WriteString(line[min(l.byte, len(line)):])
+		l.line++
+		l.byte = 0
+	}
+	if l.line-l.first == len(l.lines) && limit != 0 {
+		end := len(l.partial)
+		if !l.closed {
+			end -= incomplete(l.partial)
+		}
+		if l.byte < end {
+			b.Write(l.partial[l.byte:end])
+			l.byte = end
+		}
+	}
+	return strings.ToValidUTF8(b.String(), "\uFFFD"), offset, l.line
+}
+
+// From returns at most limit lines (all if it is negative) from number offset on,
+// or from the first that is kept; the numbers are as in Next.
+func (l *Lines) From(offset, limit int) (text string, from, next int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from = max(offset, l.first)
+	end := l.first + len(l.lines)
+	if len(l.partial) > 0 {
+		end++
+	}
+	from = min(from, end)
+	if limit >= 0 {
+		end = min(end, from+min(limit, MaxLines+1))
+	}
+	var b strings.Builder
+	for n := from; n < end; n++ {
+		if n-l.first < len(l.lines) {
+			b.WriteString(l.lines[n-l.first])
+		} else {
+			b.Write(l.partial)
+		}
+	}
+	return strings.ToValidUTF8(b.String(), "\uFFFD"), from, end
+}
+
+// Head keeps the first bytes that were written to it.
+type Head struct {
+	mu        sync.Mutex
+	most      int
+	b         []byte
+	truncated bool
+}
+
+// NewHead returns a Head of at most that many bytes.
+func NewHead(most int) *Head { return &Head{most: most} }
+
+// Write implements io.Writer. It never fails.
+func (h *Head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	room := h.most - len(h.b)
+	if len(p) > room {
+		h.truncated = true
+		h.b = append(h.b, p[:max(room, 0)]...)
+		return len(p), nil
+	}
+	h.b = append(h.b, p...)
+	return len(p), nil
+}
+
+// Bytes returns a copy of what was kept.
+func (h *Head) Bytes() []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return bytes.Clone(h.b)
+}
+
+// Text returns what was kept as UTF-8, and whether that is not all.
+func (h *Head) Text() (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.b
+	if h.truncated {
+		b = b[:len(b)-incomplete(b)]
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), h.truncated
+}
