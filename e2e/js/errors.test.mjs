@@ -137,7 +137,8 @@ describe('a sandbox that is killed while it is used', () => {
   });
   test('a download', async () => {
     const sandbox = await create();
-    await sandbox.commands.run('head -c 200M /dev/zero > /tmp/big');
+    // Random, or it would travel compressed and be there before the kill.
+    await sandbox.commands.run('head -c 60M /dev/urandom > /tmp/big');
     const stream = await sandbox.files.read('/tmp/big', { format: 'stream' });
     const reader = stream.getReader();
     await reader.read();
