@@ -56,11 +56,23 @@ def marks(ax):
     children = getattr(ax, "_children", None)
     if children is None:  # before matplotlib 3.5
         children = ax.lines + ax.patches + ax.collections + ax.images + ax.artists
-    return [c for c in children if not isinstance(c, text)]
+    bars = error_bars(ax)
+    return [c for c in children if not isinstance(c, text) and not any(c is b for b in bars)]
+
+
+def error_bars(ax):
+    """Return what error bars are drawn with, without the line that they are about."""
+    found = []
+    for container in ax.containers:
+        if type(container).__name__ == "ErrorbarContainer":
+            found += list(container[1] or ()) + list(container[2] or ())
+    return found
 
 
 def chart(ax, budget):
     found = marks(ax)
+    if ax.name == "3d":  # its marks stand where they are projected to
+        return {"type": "unknown", "title": text_of(ax.title), "elements": []}
     if drawn_boxes(ax):
         return flat(ax, "box_and_whisker", boxes(ax, budget))
     if every(found, "lines", "Line2D"):
@@ -87,14 +99,12 @@ def every(found, module, name):
 
 
 def beside_the_point(mark):
-    """Report whether a mark is a straight line across the axes, or an error bar."""
-    lines, collections = sys.modules["matplotlib.lines"], sys.modules["matplotlib.collections"]
-    if isinstance(mark, collections.LineCollection):
+    """Report whether a mark is a straight line across the axes."""
+    if isinstance(mark, sys.modules["matplotlib.collections"].LineCollection):
         return True
-    if not isinstance(mark, lines.Line2D):
+    if not isinstance(mark, sys.modules["matplotlib.lines"].Line2D):
         return False
-    xs, ys = list(mark.get_xdata(orig=False)), list(mark.get_ydata(orig=False))
-    return len(set(xs)) <= 1 or len(set(ys)) <= 1 or mark.get_linestyle() in ("None", "none")
+    return len(set(mark.get_xdata(orig=False))) <= 1 or len(set(mark.get_ydata(orig=False))) <= 1
 
 
 # Axes.
@@ -143,7 +153,7 @@ def converter(axis):
 def scale(axis):
     """Return the scale's name; dates and categories are scales of their own."""
     kind = converter(axis)
-    if "Date" in kind or "Timestamp" in kind:
+    if "Date" in kind or kind == "PeriodConverter":
         return "datetime"
     if categories(axis):
         return "categorical"
@@ -158,7 +168,7 @@ def categories(axis):
 
 
 def tick(axis, place):
-    return moment(place) if scale(axis) == "datetime" else number(place)
+    return moments(axis)(place) if scale(axis) == "datetime" else number(place)
 
 
 def tick_labels(axis):
@@ -168,18 +178,26 @@ def tick_labels(axis):
 def coordinate(axis):
     """Return a function from a number on an axis to what it stands for."""
     if scale(axis) == "datetime":
-        return moment
+        return moments(axis)
     names = categories(axis)
     if names:
         return lambda place: names.get(place, number(place))
     return number
 
 
-def moment(place):
-    place = number(place)
-    if place is None:
-        return None
-    return sys.modules["matplotlib.dates"].num2date(place).isoformat()
+def moments(axis):
+    """Return a function from a number on an axis of dates to the date as ISO text."""
+    if converter(axis) == "PeriodConverter":  # pandas counts periods
+        period = sys.modules["pandas"].Period
+        make = lambda place: period(ordinal=int(place), freq=axis.freq).to_timestamp()
+    else:
+        make = sys.modules["matplotlib.dates"].num2date
+
+    def moment(place):
+        place = number(place)
+        return None if place is None else make(place).isoformat()
+
+    return moment
 
 
 def number(value):
@@ -199,7 +217,15 @@ def number(value):
 
 def line(ax, mark, budget):
     xs, ys = mark.get_xdata(orig=False), mark.get_ydata(orig=False)
-    return {"label": str(mark.get_label()), "points": points(ax, zip(xs, ys), len(xs), budget)}
+    return {"label": label_of(ax, mark), "points": points(ax, zip(xs, ys), len(xs), budget)}
+
+
+def label_of(ax, mark):
+    """Return the name of a line; one with error bars has it from them."""
+    for container in ax.containers:
+        if type(container).__name__ == "ErrorbarContainer" and container[0] is mark:
+            return str(container.get_label() or mark.get_label())
+    return str(mark.get_label())
 
 
 def scatter(ax, mark, budget):
@@ -224,7 +250,7 @@ def bar_elements(ax, budget):
         for bar in bars:
             middle = bar.get_y() + bar.get_height() / 2.0 if lying else bar.get_x() + bar.get_width() / 2.0
             value = bar.get_width() if lying else bar.get_height()
-            elements.append({"label": name(middle), "group": str(container.get_label()), "value": number(value)})
+            elements.append({"label": name(middle), "group": str(container.get_label() or ""), "value": number(value)})
     return elements
 
 
@@ -238,7 +264,7 @@ def bar_names(axis):
         # Bars of several groups stand beside their tick.
         return lambda middle: names[min(names, key=lambda place: abs(place - middle))]
     if scale(axis) == "datetime":
-        return moment
+        return moments(axis)
     return lambda middle: "%g" % middle
 
 

@@ -47,6 +47,9 @@ ax.bar([-0.2, 0.8], [1, 2], 0.4, label='old', yerr=[0.1, 0.1]); ax.bar([0.2, 1.2
 	"type": "superchart", "title": "Both", "elements": [
 	{"type": "line", "title": "first", "x_label": null, "y_label": null}, {"type": "scatter", "title": null}]}`},
 	{"a colour bar", "plt.scatter([1, 2], [3, 4], c=[5, 6]); plt.colorbar()", `{"type": "scatter"}`},
+	{"error bars", "plt.errorbar([1, 2], [3, 4], yerr=1, capsize=2, label='measured')", `{"type": "line",
+	"elements": [{"label": "measured", "points": [[1, 3], [2, 4]]}]}`},
+	{"three dimensions", "from mpl_toolkits.mplot3d import Axes3D\nplt.figure().add_subplot(projection='3d').plot([1], [2], [3])", `{"type": "unknown", "elements": []}`},
 	{"anything else", "plt.imshow([[1, 2]]); plt.title('Picture')", `{"type": "unknown", "title": "Picture", "elements": []}`},
 	{"nothing", "fig, ax = plt.subplots()", `{}`},
 }
@@ -76,6 +79,21 @@ func TestPythonCharts(t *testing.T) {
 				t.Errorf("%s in %s", diff, b)
 			}
 		})
+	}
+}
+
+func TestPythonChartOfPandas(t *testing.T) {
+	needModule(t, "matplotlib", "pandas")
+	k := startPython(t)
+	got := k.run("import pandas as pd\npd.DataFrame({'a': [1, 2]}, index=pd.date_range('2024-01-01', periods=2)).plot(); None")
+	if got.Err() != "" || len(got.Results) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	var want any
+	_ = json.Unmarshal([]byte(`{"type": "line", "x_scale": "datetime", "elements": [
+		{"label": "a", "points": [["2024-01-01T00:00:00", 1], ["2024-01-02T00:00:00", 2]]}]}`), &want)
+	if diff := within("", want, got.Results[0].Data["e2b/chart"]); diff != "" {
+		t.Errorf("%s in %v", diff, got.Results[0].Data["e2b/chart"])
 	}
 }
 
