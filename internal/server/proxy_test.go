@@ -571,6 +571,65 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
+// TestHalfARequest: a body of which the client sent half is never taken for
+// whole, and nothing waits for the rest of it.
+func TestHalfARequest(t *testing.T) {
+	read := make(chan error, 1)
+	tn := newTown(t, Config{}, map[int]http.Handler{3000: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+	})})
+	box := tn.create()
+	for name, body := range map[string]string{
+		"with a length": "Content-Length: 100\r\n\r\nhalf",
+		"in chunks":     "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tn.dial()
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: 3000-%s.x\r\n%s", box.ID, body)
+			c.Close()
+			select {
+			case err := <-read:
+				if err == nil {
+					t.Error("half a body looked whole")
+				}
+			case <-time.After(patience):
+				t.Error("the sandbox still waits")
+			}
+		})
+	}
+}
+
+// TestSlowClient: bytes that come one by one arrive one by one, and hold nobody up.
+func TestSlowClient(t *testing.T) {
+	tn := newTown(t, Config{}, map[int]http.Handler{3000: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.EnableFullDuplex()
+		for b := make([]byte, 1); ; {
+			n, err := r.Body.Read(b)
+			_, _ = w.Write(b[:n])
+			_ = rc.Flush()
+			if err != nil {
+				return
+			}
+		}
+	})})
+	box := tn.create()
+	pr, pw := io.Pipe()
+	answer := make(chan answered)
+	go func() { answer <- tn.do(tn.to(box, 3000, "PUT", "/slow", pr)) }()
+	for range 100 {
+		_, _ = pw.Write([]byte("x"))
+		if got := tn.do(tn.to(box, 3000, "POST", "/", strings.NewReader("quick"))); string(got.body) != "quick" {
+			t.Fatalf("%d %q", got.status, got.body)
+		}
+	}
+	pw.Close()
+	if got := <-answer; got.err != nil || string(got.body) != strings.Repeat("x", 100) {
+		t.Errorf("%q %v", got.body, got.err)
+	}
+}
+
 // TestHostileAnswers: what a sandbox says is bounded and never a panic.
 func TestHostileAnswers(t *testing.T) {
 	say := func(head string, forever string) http.Handler {
