@@ -124,7 +124,7 @@ func TestGuestThatStopsReading(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	h, err := newHost(hostEnd, 300*time.Millisecond)
+	h, err := newHost(hostEnd, 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
