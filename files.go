@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -260,17 +261,32 @@ func (f Files) query(name string) url.Values {
 }
 
 // WriteOption modifies [Files.Write].
-type WriteOption func(http.Header)
+type WriteOption func(*writeConfig)
+
+type writeConfig struct{ metadata map[string]string }
 
 // WithFileMetadata keeps these labels with the file, where [Files.Stat] finds
-// them: keys that can be names of HTTP headers and are taken without regard to
-// case, values of printable ASCII, 4 KiB in all.
+// them. Keys are ASCII letters, digits, - and _ and are taken without regard to
+// case; values are printable ASCII; E2B's bound is 4 KiB in all.
 func WithFileMetadata(m map[string]string) WriteOption {
-	return func(h http.Header) {
-		for k, v := range m {
-			h.Set("X-Metadata-"+k, v)
+	return func(c *writeConfig) { c.metadata = m }
+}
+
+// setMetadata puts the labels into the header of an upload.
+func (c *writeConfig) setMetadata(h http.Header) error {
+	for k, v := range c.metadata {
+		badKey := strings.ContainsFunc(k, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+		})
+		if k == "" || badKey {
+			return fmt.Errorf("the metadata key %q is not of letters, digits, - and _", cut(k, 64))
 		}
+		if strings.ContainsFunc(v, func(r rune) bool { return r < 0x20 || r > 0x7e }) {
+			return fmt.Errorf("the metadata value of %q is not printable ASCII", cut(k, 64))
+		}
+		h.Set("X-Metadata-"+k, v)
 	}
+	return nil
 }
 
 // Write makes or replaces a file, with its missing parents. A zero mode means
@@ -290,8 +306,12 @@ func (f Files) Write(ctx context.Context, name string, content io.Reader, mode f
 	}
 	f.sign(req)
 	req.Header.Set("Content-Type", "application/octet-stream")
+	var cfg writeConfig
 	for _, o := range opts {
-		o(req.Header)
+		o(&cfg)
+	}
+	if err := cfg.setMetadata(req.Header); err != nil {
+		return fail(op, CodeInvalidArgument, err)
 	}
 	if err := f.s.client.exchange(req, nil); err != nil {
 		return f.fail(ctx, op, err)

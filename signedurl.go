@@ -35,14 +35,12 @@ func (f Files) signedURL(op, name, operation string, validity time.Duration) (st
 			Hint: "the server did not say it: Client.Connect asks again"}
 	}
 	query := f.query(name)
-	text := query.Get("path") + ":" + operation + ":" + f.user + ":" + f.s.token
+	until := ""
 	if validity > 0 {
-		until := strconv.FormatInt(time.Now().Unix()+int64(seconds(validity)), 10)
-		text += ":" + until
+		until = strconv.FormatInt(time.Now().Unix()+int64(seconds(validity)), 10)
 		query.Set("signature_expiration", until)
 	}
-	sum := sha256.Sum256([]byte(text))
-	query.Set("signature", "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+	query.Set("signature", signature(query.Get("path"), operation, f.user, f.s.token, until))
 
 	base := f.s.base(protocol.EnvdPort)
 	if f.s.client.cloud {
@@ -52,4 +50,14 @@ func (f Files) signedURL(op, name, operation string, validity time.Duration) (st
 	u := base.JoinPath("files")
 	u.RawQuery = query.Encode()
 	return u.String(), nil
+}
+
+// signature is E2B's; until is unix seconds as text, empty for no end.
+func signature(path, operation, user, token, until string) string {
+	text := path + ":" + operation + ":" + user + ":" + token
+	if until != "" {
+		text += ":" + until
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
