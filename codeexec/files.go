@@ -1,0 +1,108 @@
+package codeexec
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+// Bounds of the files of one result.
+const (
+	maxResultFiles = 100
+	maxResultBytes = 64 << 20
+)
+
+// form is one way in which code showed something.
+type form struct {
+	ext, mime string
+	content   []byte
+}
+
+func formsOf(r cubby.Result) []form {
+	return []form{
+		{"png", "image/png", r.PNG},
+		{"jpeg", "image/jpeg", r.JPEG},
+		{"pdf", "application/pdf", r.PDF},
+		{"svg", "image/svg+xml", []byte(r.SVG)},
+		{"tex", "application/x-latex", []byte(r.LaTeX)},
+		{"html", "text/html; charset=utf-8", []byte(r.HTML)},
+		{"md", "text/markdown; charset=utf-8", []byte(r.Markdown)},
+	}
+}
+
+// fileBudget is what is left of a result's bounds.
+type fileBudget struct {
+	files int
+	bytes int64
+}
+
+// filesOf decodes what a result has beside text, under the names
+// result_<block>_<n>.<ext>, n from first on. What is over the budget is dropped:
+// then all is false.
+func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []File, all bool) {
+	all = true
+	for _, f := range formsOf(r) {
+		if len(f.content) == 0 {
+			continue
+		}
+		if left.files <= 0 || int64(len(f.content)) > left.bytes {
+			all = false
+			continue
+		}
+		left.files--
+		left.bytes -= int64(len(f.content))
+		// A model's provider refuses a picture that is none, and with it the whole
+		// conversation.
+		if sniffed := http.DetectContentType(f.content); (f.ext == "png" || f.ext == "jpeg" || f.ext == "pdf") && sniffed != f.mime {
+			f.ext, f.mime = "bin", "application/octet-stream"
+		}
+		files = append(files, File{
+			Name: fmt.Sprintf("result_%d_%d.%s", block, first+len(files), f.ext), Content: f.content, MIMEType: f.mime,
+			SizeBytes: int64(len(f.content)),
+		})
+	}
+	return files, all
+}
+
+// FilesFromExecution decodes the pictures and documents among an execution's
+// results. block numbers the execution in its reply, from 0. truncated says that
+// some were over the bounds: 100 files, 64 MiB.
+func FilesFromExecution(ex *cubby.Execution, block int) (files []File, truncated bool) {
+	left := fileBudget{maxResultFiles, maxResultBytes}
+	for _, r := range ex.Results {
+		more, all := filesOf(r, block, len(files), &left)
+		files = append(files, more...)
+		truncated = truncated || !all
+	}
+	return files, truncated
+}
+
+// textOf returns what of a result is to be read as text. A figure's text says no
+// more than that there is one.
+func textOf(r cubby.Result) string {
+	picture := len(r.PNG) > 0 || len(r.JPEG) > 0 || r.SVG != ""
+	switch {
+	case picture && strings.HasPrefix(r.Text, "<") && strings.HasSuffix(r.Text, ">"):
+		return ""
+	case r.Text != "":
+		return r.Text
+	case len(r.JSON) > 0 && len(r.JSON) <= DefaultMaxChars:
+		return string(r.JSON)
+	}
+	return ""
+}
+
+// errorOf turns an execution's error into ours; the line is where in the block
+// it happened, as far as the traceback tells.
+func errorOf(language string, e *cubby.ExecutionError) *ExecutionError {
+	if e == nil {
+		return nil
+	}
+	out := &ExecutionError{Type: clip(e.Name, maxErrorType), Message: clip(e.Value, maxErrorMsg), Traceback: CleanText(e.Traceback)}
+	if parsed := ParseError(language, e.Traceback); parsed != nil {
+		out.Line = parsed.Line
+	}
+	return out
+}

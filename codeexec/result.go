@@ -1,0 +1,223 @@
+package codeexec
+
+import (
+	"cmp"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby"
+)
+
+// Exit codes that mean something everywhere.
+const (
+	ExitTimedOut    = 124
+	ExitOutOfMemory = 137
+)
+
+// ResultBuilder puts a [CodeExecutionResult] together, block by block. The zero
+// value is ready to use, by one goroutine at a time. Backends use it.
+type ResultBuilder struct {
+	// MaxOutput bounds the output of all blocks together, in bytes; 0 means
+	// cubby.DefaultMaxOutput.
+	MaxOutput int
+
+	res    CodeExecutionResult
+	output strings.Builder
+	left   *fileBudget
+}
+
+// Block is a block that runs: it takes what the code says, in order. Its methods
+// may be called from several goroutines. One of the End methods ends it.
+type Block struct {
+	b        *ResultBuilder
+	language string
+	began    time.Time
+
+	mu             sync.Mutex
+	stdout, stderr strings.Builder
+	text           []string
+	files          []File
+	truncated      bool
+}
+
+// Begin begins the next block.
+func (b *ResultBuilder) Begin(language string) *Block {
+	if b.left == nil {
+		b.left = &fileBudget{maxResultFiles, maxResultBytes}
+	}
+	return &Block{b: b, language: NormalizeLanguage(language), began: time.Now()}
+}
+
+// write appends to the output, as far as there is room.
+func (b *ResultBuilder) write(s string) (whole bool) {
+	room := cmp.Or(b.MaxOutput, cubby.DefaultMaxOutput) - b.output.Len()
+	if len(s) > room {
+		for room > 0 && !utf8.RuneStart(s[room]) {
+			room--
+		}
+		b.output.WriteString(s[:max(room, 0)])
+		return false
+	}
+	b.output.WriteString(s)
+	return true
+}
+
+// line appends text that begins and ends a line.
+func (b *ResultBuilder) line(s string) bool {
+	if n := b.output.Len(); n > 0 && b.output.String()[n-1] != '\n' {
+		s = "\n" + s
+	}
+	if !strings.HasSuffix(s, "\n") {
+		s += "\n"
+	}
+	return b.write(s)
+}
+
+func (k *Block) print(to *strings.Builder, s string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if room := cmp.Or(k.b.MaxOutput, cubby.DefaultMaxOutput) - to.Len(); len(s) > room {
+		to.WriteString(strings.ToValidUTF8(s[:max(room, 0)], ""))
+		k.truncated = true
+	} else {
+		to.WriteString(s)
+	}
+	if !k.b.write(s) {
+		k.truncated = true
+	}
+}
+
+type blockWriter struct {
+	k  *Block
+	to *strings.Builder
+}
+
+func (w blockWriter) Write(p []byte) (int, error) {
+	w.k.print(w.to, string(p))
+	return len(p), nil
+}
+
+// Stdout takes what the code prints. It never fails.
+func (k *Block) Stdout() io.Writer { return blockWriter{k, &k.stdout} }
+
+// Stderr takes what the code prints to stderr. It never fails.
+func (k *Block) Stderr() io.Writer { return blockWriter{k, &k.stderr} }
+
+// Show takes what the code showed.
+func (k *Block) Show(r cubby.Result) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	files, all := filesOf(r, len(k.b.res.Blocks), len(k.files), k.b.left)
+	k.files = append(k.files, files...)
+	if text := textOf(r); text != "" {
+		k.text = append(k.text, text)
+		all = k.b.line(text) && all
+	}
+	k.truncated = k.truncated || !all
+}
+
+// Options make RunCode tell the block what the code says.
+func (k *Block) Options() []cubby.RunOption {
+	return []cubby.RunOption{
+		cubby.OnStdout(func(s string) { k.print(&k.stdout, s) }),
+		cubby.OnStderr(func(s string) { k.print(&k.stderr, s) }),
+		cubby.OnResult(k.Show),
+	}
+}
+
+// EndExecution ends a block that RunCode ran with Options.
+func (k *Block) EndExecution(ex *cubby.Execution) {
+	r := BlockResult{
+		ExitCode: ex.ExitCode, Error: errorOf(k.language, ex.Error), Duration: ex.Duration, TimedOut: ex.TimedOut,
+		Truncated: ex.Truncated,
+	}
+	if e := r.Error; e != nil {
+		r.Truncated = !k.say(cmp.Or(e.Traceback, e.Error())) || r.Truncated
+		if r.ExitCode == 0 {
+			r.ExitCode = 1
+		}
+	}
+	k.b.res.StateLost = k.b.res.StateLost || ex.StateLost
+	limit := ex.Limit
+	if ex.OOMKilled {
+		limit = "memory"
+	}
+	k.end(r, limit)
+}
+
+// EndProgram ends a block that ran as a program, which wrote its errors to
+// stderr itself.
+func (k *Block) EndProgram(exitCode int, timedOut, truncated bool) {
+	k.mu.Lock()
+	stderr := k.stderr.String()
+	k.mu.Unlock()
+	r := BlockResult{ExitCode: exitCode, Duration: time.Since(k.began), TimedOut: timedOut, Truncated: truncated}
+	limit := ""
+	if timedOut {
+		r.ExitCode, limit = ExitTimedOut, "time"
+	} else if exitCode != 0 {
+		r.Error = ParseError(k.language, stderr)
+	}
+	k.end(r, limit)
+}
+
+// EndUnsupported ends a block that did not run: the executor has other
+// languages.
+func (k *Block) EndUnsupported(have []string) {
+	r := UnsupportedBlock(k.language, have)
+	k.say(r.Error.Error())
+	k.end(r, "")
+}
+
+func (k *Block) say(s string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.b.line(s)
+}
+
+// end adds the block to the result.
+func (k *Block) end(r BlockResult, limit string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r.Language = k.language
+	r.Stdout, r.Stderr = strings.ToValidUTF8(k.stdout.String(), "\uFFFD"), strings.ToValidUTF8(k.stderr.String(), "\uFFFD")
+	r.Text = strings.Join(k.text, "\n")
+	r.Truncated = r.Truncated || k.truncated
+	res := &k.b.res
+	res.Blocks = append(res.Blocks, r)
+	res.OutputFiles = append(res.OutputFiles, k.files...)
+	res.Duration += r.Duration
+	res.TimedOut = res.TimedOut || r.TimedOut
+	res.Truncated = res.Truncated || r.Truncated
+	if r.ExitCode != 0 && res.ExitCode == 0 {
+		res.ExitCode = r.ExitCode
+	}
+	if res.Error == nil {
+		res.Error = r.Error
+	}
+	// A bound that ended code outweighs one that cut its output.
+	if limit != "" && (res.Limit == "" || res.Limit == "output") {
+		res.Limit = limit
+	} else if r.Truncated && res.Limit == "" {
+		res.Limit = "output"
+	}
+}
+
+// Result returns what became of the blocks so far.
+func (b *ResultBuilder) Result() CodeExecutionResult {
+	r := b.res
+	r.Output = strings.ToValidUTF8(b.output.String(), "\uFFFD")
+	r.Outcome = OutcomeOK
+	for _, block := range r.Blocks {
+		if block.ExitCode != 0 || block.Error != nil {
+			r.Outcome = OutcomeFailed
+		}
+	}
+	if r.TimedOut {
+		r.Outcome = OutcomeDeadlineExceeded
+	}
+	return r
+}
