@@ -216,6 +216,14 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	if err != nil {
 		return nil, fail(op, CodeInternal, err)
 	}
+	if req.Limits != nil && answer.Limits == nil {
+		// A server of another kind has taken no notice of them.
+		err := &Error{Op: op, Code: CodeUnimplemented, Err: errors.New("the server does not say that it keeps limits"), Hint: "leave WithLimits out: its templates decide"}
+		if gone := sbx.Close(); gone != nil {
+			err.Err = fmt.Errorf("%w; and the sandbox could not be ended: %w", err.Err, gone)
+		}
+		return nil, err
+	}
 	c.log.Info("sandbox created", "sandbox_id", sbx.id, "template", answer.TemplateID)
 	return sbx, nil
 }

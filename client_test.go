@@ -37,7 +37,7 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case "POST /v2/sandboxes":
 		w.keep(r)
 		rw.WriteHeader(http.StatusCreated)
-		io.WriteString(rw, `{"sandboxID":"isbx1","templateID":"base","envdAccessToken":"tok","envdVersion":"0.6.13","cubbyLimitsNotEnforced":["cpu"]}`)
+		io.WriteString(rw, `{"sandboxID":"isbx1","templateID":"base","envdAccessToken":"tok","envdVersion":"0.6.13","cubbyLimitsNotEnforced":["cpu"],"cubbyLimits":{"memoryMB":2}}`)
 	case "GET /sandboxes/isbx1":
 		if w.gone != "" {
 			rw.WriteHeader(http.StatusNotFound)
@@ -131,6 +131,31 @@ func TestCreateSendsOnlyWhatWasAsked(t *testing.T) {
 				t.Errorf("LimitsNotEnforced = %v", got)
 			}
 		})
+	}
+}
+
+// A server that is no Cubby ignores what it does not know.
+func TestCreateRefusesLimitsThatNobodyKeeps(t *testing.T) {
+	deleted := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			deleted++
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"sandboxID":"iforeign"}`)
+	}))
+	defer srv.Close()
+	c, err := cubby.NewClient(cubby.Config{APIURL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Create(t.Context(), cubby.WithLimits(cubby.Limits{PIDs: 64})); cubby.CodeOf(err) != cubby.CodeUnimplemented {
+		t.Errorf("got %v", err)
+	}
+	if deleted != 1 {
+		t.Errorf("%d sandboxes were ended, want the one that was made", deleted)
 	}
 }
 

@@ -46,6 +46,8 @@ type Info struct {
 	Memory, Disk      int64 // bytes
 	Metadata          map[string]string
 	LimitsNotEnforced []string
+	// Limits are those in force; zero where the server does not say.
+	Limits Limits
 }
 
 // Info asks the server. It fails with [CodeNotFound] once the sandbox has
@@ -57,6 +59,9 @@ func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	}
 	info := infoOf(d.ListedSandbox)
 	info.ID, info.LimitsNotEnforced = s.id, d.LimitsNotEnforced
+	if l := d.Limits; l != nil {
+		info.Limits = Limits{Memory: int64(l.MemoryMB) << 20, CPUs: l.CPUs, Disk: int64(l.DiskMB) << 20, PIDs: l.PIDs}
+	}
 	return &info, nil
 }
 

@@ -95,6 +95,7 @@ type Sandbox struct {
 	TrafficAccessToken *string  `json:"trafficAccessToken"`
 	Domain             *string  `json:"domain"`
 	LimitsNotEnforced  []string `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
+	Limits             *Limits  `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
 }
 
 // ListedSandbox is an element of the answers to GET /sandboxes and GET
@@ -124,6 +125,7 @@ type SandboxDetail struct {
 	Network             *Network  `json:"network,omitempty"`
 	Lifecycle           Lifecycle `json:"lifecycle"`
 	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
+	Limits              *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
 }
 
 // Lifecycle says what happens to a sandbox at its deadline and after.

@@ -138,6 +138,7 @@ func (s *Server) sandbox(box *host.Sandbox) protocol.Sandbox {
 	answer := protocol.Sandbox{
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, EnvdVersion: protocol.EnvdVersion,
 		Alias: box.TemplateID, EnvdAccessToken: box.Token, Domain: s.domain(), LimitsNotEnforced: box.LimitsNotEnforced(),
+		Limits: &box.Limits,
 	}
 	if box.TrafficToken != "" {
 		answer.TrafficAccessToken = &box.TrafficToken
@@ -167,6 +168,7 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box *host.Sandbox) 
 		ListedSandbox: listed(box), EnvdAccessToken: box.Token, Domain: s.domain(),
 		AllowInternetAccess: box.AllowInternetAccess, Network: box.Network,
 		Lifecycle: protocol.Lifecycle{OnTimeout: "kill"}, LimitsNotEnforced: box.LimitsNotEnforced(),
+		Limits: &box.Limits,
 	})
 }
 
