@@ -196,14 +196,20 @@ func bodyError(err error) error {
 	return badRequest("read the body: %v", err)
 }
 
-// bodyReader remembers that it was reading that failed, not writing.
+// bodyReader fills what it is given, so that the file is written in few calls: a
+// form's part comes in pieces of 4 KiB, and each call is one into the sandbox's
+// kernel. It remembers that it was reading that failed, not writing.
 type bodyReader struct {
 	from   io.Reader
 	failed error
 }
 
-func (b *bodyReader) Read(p []byte) (int, error) {
-	n, err := b.from.Read(p)
+func (b *bodyReader) Read(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = b.from.Read(p[n:])
+		n += m
+	}
 	if err != nil && err != io.EOF {
 		b.failed = err
 	}
