@@ -52,8 +52,9 @@ race: go-version ## Run the tests of what needs no sandbox under the race detect
 	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor ./internal/store ./internal/ownerconfig ./internal/host ./internal/server
 
 .PHONY: bench
-bench: build ## Measure against a bare interpreter, in one run
+bench: build ## Measure runs against a bare interpreter, and the server against a bare connection
 	$(GO) run ./internal/bench -cubby bin/cubby
+	$(GO) run ./internal/bench -serve -cubby bin/cubby
 
 .PHONY: soak
 soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input
