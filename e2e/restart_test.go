@@ -114,3 +114,28 @@ func TestOneServerForAFolder(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
+
+// TestShutdown: a server that is asked to end does so whatever its clients do, and
+// no stream of theirs looks whole.
+func TestShutdown(t *testing.T) {
+	s := start(t)
+	b := s.create(t, s.Key)
+	ended := make(chan error)
+	go func() {
+		_, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "touch /tmp/began; sleep 600"}, b.routed(portEnvd)...)
+		ended <- err
+	}()
+	until(t, "the command begins", func() error {
+		if a := call(t, http.DefaultClient, "GET", s.URL+"/files?path=/tmp/began", nil, b.routed(portEnvd)...); a.Status != 200 {
+			return fmt.Errorf("%v", a)
+		}
+		return nil
+	})
+	fmt.Fprint(s.dial(t), "GET /sandboxes HTTP/1.1\r\nHost: x\r\n")                                                        // and no more
+	fmt.Fprintf(s.dial(t), "CONNECT %s-%s.example.test:80 HTTP/1.1\r\nHost: x\r\n\r\n", portEnvd, b.ID)                    // and nothing in it
+	fmt.Fprintf(s.dial(t), "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-KEY: %s\r\nContent-Length: 9\r\n\r\n{", s.Key) // half a body
+	s.stop(t)
+	if err := <-ended; err == nil {
+		t.Error("the command's stream looks whole")
+	}
+}

@@ -1,7 +1,7 @@
 // What goes wrong must be what the SDK has an error for.
 import assert from 'node:assert/strict';
 import { test, describe, before } from 'node:test';
-import { Sandbox, core, create, error, generation, secure, until } from './helpers.mjs';
+import { Sandbox, core, create, error, secure, until } from './helpers.mjs';
 
 const unknown = 'i0123456789abcdefghij';
 
@@ -44,6 +44,9 @@ describe('a sandbox that never was', () => {
 describe('what create refuses', () => {
   test('a template that is not there', async () => {
     await assert.rejects(Sandbox.create('no-such-template'), error('SandboxError', /^404: .*no-such-template/));
+  });
+  test('the gateway for MCP, which is a template of E2B\'s', async () => {
+    await assert.rejects(Sandbox.create({ mcp: {} }), error('SandboxError', /404: .*mcp-gateway/));
   });
   test('a life that is too long, or none', async () => {
     await assert.rejects(Sandbox.create({ timeoutMs: 25 * 3600_000 }), error('SandboxError', /^400: .*Timeout cannot be greater than 24 hours/));
