@@ -45,9 +45,6 @@ describe('what create refuses', () => {
   test('a template that is not there', async () => {
     await assert.rejects(Sandbox.create('no-such-template'), error('SandboxError', /^404: .*no-such-template/));
   });
-  test('the gateway for MCP, which is a template of E2B\'s', async () => {
-    await assert.rejects(Sandbox.create({ mcp: {} }), error('SandboxError', /404: .*mcp-gateway/));
-  });
   test('a life that is too long, or none', async () => {
     await assert.rejects(Sandbox.create({ timeoutMs: 25 * 3600_000 }), error('SandboxError', /^400: .*Timeout cannot be greater than 24 hours/));
     await assert.rejects(Sandbox.create({ timeoutMs: -5_000 }), error('SandboxError', /^400: /));
@@ -86,6 +83,9 @@ describe('what is not there yet answers 501, and the SDK says so', () => {
     await assert.rejects(core.Template.build(template, 'mine'), later('BuildError'));
     await assert.rejects(core.Template.assignTags('mine:v1', 'v2'), later('TemplateError'));
     await assert.rejects(core.Template.getTags('mine'), later('TemplateError'));
+  });
+  test('the gateway for MCP', async () => {
+    await assert.rejects(Sandbox.create({ mcp: {} }), later());
   });
   test('volumes and secrets', async () => {
     await assert.rejects(core.Volume.create('mine'), later('VolumeError'));
