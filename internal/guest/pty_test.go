@@ -41,7 +41,8 @@ func TestTerminal(t *testing.T) {
 	says := func(text string) {
 		t.Helper()
 		s.until(text, func() bool { return strings.Contains(string(s.pty), text) })
-		s.pty = nil
+		_, after, _ := strings.Cut(string(s.pty), text)
+		s.pty = []byte(after)
 	}
 	type_("echo typed-$((6*7))\n")
 	says("typed-42") // not the echo of the input
@@ -49,13 +50,10 @@ func TestTerminal(t *testing.T) {
 	says("42 101")
 	says("/dev/pts")
 	says("xterm-256color C.UTF-8 C.UTF-8")
-	type_("trap 'echo resized-$((1+1))' WINCH; echo set-$((1+1))\n")
-	says("set-2")
 	if err := b.resize(s.pid, 133, 55); err != nil {
 		t.Fatal(err)
 	}
 	type_("stty size\n")
-	s.until("resized-2", func() bool { return strings.Contains(string(s.pty), "resized-2") })
 	says("55 133")
 	type_("sh -c 'echo started-$((1+1)); exec sleep 1000'\n")
 	says("started-2")
