@@ -125,7 +125,7 @@ func libraryFile(name string) bool {
 
 var (
 	nodeWhere = regexp.MustCompile(`^([^ ].*):(\d+)$`)
-	nodeFrame = regexp.MustCompile(`^ +at (?:.*\()?([^()]+):(\d+):\d+\)?$`)
+	nodeFrame = regexp.MustCompile(`^ +at (?:.*\()?([^()]+):(\d+):\d+\)?(?: \{)?$`)
 	nodeName  = regexp.MustCompile(`^(?:Uncaught )?([A-Za-z_$][\w$.]*)(?: \[\w+\])?(?:: (.*))?$`)
 )
 
@@ -136,8 +136,10 @@ func nodeError(text string) *ExecutionError {
 	place, begin := 0, 0
 	for i, line := range lines {
 		if m := nodeWhere.FindStringSubmatch(line); m != nil && i+1 < len(lines) {
-			place, _ = strconv.Atoi(m[2])
-			begin = i
+			begin, place = i, 0
+			if !libraryFile(m[1]) {
+				place, _ = strconv.Atoi(m[2])
+			}
 		}
 	}
 	// The first line of the stack is below the message.
@@ -193,7 +195,7 @@ func thrownValue(lines []string, begin, place int) *ExecutionError {
 		if value, ok := strings.CutPrefix(lines[i], "Uncaught "); ok {
 			return &ExecutionError{Type: "Error", Message: value, Line: place, Traceback: strings.Join(lines[i:], "\n")}
 		}
-		if trimmed := strings.TrimSpace(lines[i]); place > 0 && trimmed != "" && strings.Trim(trimmed, "^") == "" && i+1 < len(lines) {
+		if trimmed := strings.TrimSpace(lines[i]); trimmed != "" && strings.Trim(trimmed, "^") == "" && i+1 < len(lines) {
 			return &ExecutionError{Type: "Error", Message: lines[i+1], Line: place, Traceback: strings.Join(lines[begin:], "\n")}
 		}
 	}

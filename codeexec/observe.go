@@ -102,7 +102,11 @@ func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput
 		size += len(b.Code)
 		hash.Write([]byte(b.Code))
 		hash.Write([]byte{0})
-		if name := clipLanguage(NormalizeLanguage(b.Language)); len(languages) < 10 && !slices.Contains(languages, name) {
+		name := NormalizeLanguage(b.Language)
+		if !slices.Contains(e.Languages(), name) {
+			name = "other" // a model's own words
+		}
+		if !slices.Contains(languages, name) {
 			languages = append(languages, name)
 		}
 	}
@@ -123,9 +127,6 @@ func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput
 		slog.Int("blocks", len(blocks)), slog.String("languages", strings.Join(languages, ",")), slog.Int("code_size", size),
 		slog.String("code_hash", sum), slog.Int("exit_code", r.ExitCode), slog.Int("files", len(r.OutputFiles)),
 		slog.Bool("truncated", r.Truncated), slog.String("limit", r.Limit),
-	}
-	if r.Error != nil {
-		attrs = append(attrs, slog.String("error_type", oneLine(r.Error.Type)))
 	}
 	span.SetAttributes(attribute.Int("codeexec.exit_code", r.ExitCode), attribute.Int("codeexec.files", len(r.OutputFiles)),
 		attribute.Bool("codeexec.truncated", r.Truncated), attribute.String("codeexec.limit", r.Limit))

@@ -1,0 +1,164 @@
+package codeexec_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// A block that runs in a sandbox: the output is in the order in which it came,
+// the error comes last, and what was shown becomes files.
+func TestResultOfExecutions(t *testing.T) {
+	var b codeexec.ResultBuilder
+	k := b.Begin("py")
+	fmt.Fprint(k.Stdout(), "one\ntwo")
+	fmt.Fprint(k.Stderr(), " three\n")
+	k.Show(cubby.Result{Text: "<Figure size 640x480 with 1 Axes>", PNG: []byte("\x89PNG\r\n\x1a\n...")})
+	k.Show(cubby.Result{Text: "   a  b\n0  1  2", HTML: "<table></table>", IsMain: true})
+	k.EndExecution(&cubby.Execution{
+		ExitCode: 1, Duration: time.Second,
+		Error: &cubby.ExecutionError{Name: "ValueError", Value: "x", Traceback: "Traceback (most recent call last):\n  File \"<cell 1>\", line 3, in <module>\nValueError: x\n"},
+	})
+	k = b.Begin("bash")
+	k.EndExecution(&cubby.Execution{Duration: time.Second, TimedOut: true, ExitCode: 124, Limit: "time", StateLost: true})
+	b.Begin("cobol").EndUnsupported([]string{"python", "bash"})
+
+	r := b.Result()
+	want := "one\ntwo three\n   a  b\n0  1  2\nTraceback (most recent call last):\n  File \"<cell 1>\", line 3, in <module>\nValueError: x\n" +
+		"UnsupportedLanguage: \"cobol\" cannot be run here; write the code in one of: python, bash\n"
+	if r.Output != want {
+		t.Errorf("got %q, want %q", r.Output, want)
+	}
+	if r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != 1 || !r.TimedOut || r.Limit != "time" || !r.StateLost || r.Duration != 2*time.Second {
+		t.Errorf("got %+v", r)
+	}
+	if e := r.Error; e == nil || e.Type != "ValueError" || e.Line != 3 {
+		t.Errorf("got %+v", r.Error)
+	}
+	if len(r.Blocks) != 3 || r.Blocks[0].Stdout != "one\ntwo" || r.Blocks[0].Stderr != " three\n" || !r.Blocks[2].Unsupported || r.Blocks[1].Language != "bash" {
+		t.Errorf("got %+v", r.Blocks)
+	}
+	if len(r.OutputFiles) != 2 || r.OutputFiles[0].Name != "result_0_0.png" || r.OutputFiles[1].Name != "result_0_1.html" {
+		t.Errorf("got %+v", r.OutputFiles)
+	}
+}
+
+// A block that runs as a program has written its error to stderr already.
+func TestResultOfPrograms(t *testing.T) {
+	var b codeexec.ResultBuilder
+	k := b.Begin("python")
+	fmt.Fprint(k.Stderr(), "Traceback (most recent call last):\n  File \"code_0.py\", line 2, in <module>\nNameError: name 'x' is not defined\n")
+	k.EndProgram(1, false, false)
+	k = b.Begin("sh")
+	fmt.Fprint(k.Stdout(), "fine\n")
+	k.EndProgram(0, false, false)
+	r := b.Result()
+	if r.Outcome != codeexec.OutcomeFailed || r.Error == nil || r.Error.Type != "NameError" || r.Error.Line != 2 || strings.Count(r.Output, "NameError") != 1 || !strings.HasSuffix(r.Output, "fine\n") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestResultIsBounded(t *testing.T) {
+	b := codeexec.ResultBuilder{MaxOutput: 100}
+	k := b.Begin("python")
+	for range 100 {
+		fmt.Fprint(k.Stdout(), "äöü")
+	}
+	for range 300 {
+		k.Show(cubby.Result{SVG: "<svg/>"})
+	}
+	k.EndExecution(&cubby.Execution{})
+	r := b.Result()
+	if len(r.Output) > 100 || !r.Truncated || r.Limit != "output" || r.Outcome != codeexec.OutcomeOK || len(r.OutputFiles) != 100 {
+		t.Errorf("%d bytes, %d files, %+v", len(r.Output), len(r.OutputFiles), r.Outcome)
+	}
+}
+
+// A provider refuses a picture that is none, and with it the whole conversation.
+func TestWhatOnlyClaimsToBeAPicture(t *testing.T) {
+	files, truncated := codeexec.FilesFromExecution(&cubby.Execution{Results: []cubby.Result{{PNG: []byte("no picture")}, {JPEG: []byte("\xff\xd8\xff\xe0"), PDF: []byte("%PDF-1.7")}}}, 2)
+	if truncated || len(files) != 3 {
+		t.Fatalf("got %+v", files)
+	}
+	for i, want := range []codeexec.File{
+		{Name: "result_2_0.bin", MIMEType: "application/octet-stream"}, {Name: "result_2_1.jpeg", MIMEType: "image/jpeg"}, {Name: "result_2_2.pdf", MIMEType: "application/pdf"},
+	} {
+		if files[i].Name != want.Name || files[i].MIMEType != want.MIMEType {
+			t.Errorf("got %s, %s; want %s, %s", files[i].Name, files[i].MIMEType, want.Name, want.MIMEType)
+		}
+	}
+}
+
+// Two failures in a row are enough; a success in between starts anew.
+func TestFailureCounter(t *testing.T) {
+	bad, good := codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, ok("")
+	c := codeexec.NewFailureCounter(0)
+	for i, step := range []struct {
+		r    codeexec.CodeExecutionResult
+		err  error
+		want bool
+	}{{bad, nil, true}, {good, nil, true}, {bad, nil, true}, {good, errors.New("x"), false}, {good, nil, true}} {
+		if got := c.Record(step.r, step.err); got != step.want || c.OK() != step.want {
+			t.Errorf("step %d: %v", i, got)
+		}
+	}
+	c.Record(bad, nil)
+	c.Record(codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeDeadlineExceeded}, nil)
+	if c.OK() {
+		t.Error("two failures are not enough")
+	}
+	c.Reset()
+	if !c.OK() {
+		t.Error("a reset does not start anew")
+	}
+	never := codeexec.NewFailureCounter(-1)
+	for range 10 {
+		if !never.Record(bad, nil) {
+			t.Fatal("a negative number stops")
+		}
+	}
+}
+
+func TestBuildBlockSpec(t *testing.T) {
+	for language, want := range map[string]string{"py": "code_2.py python3", "": "code_2.py python3", "sh": "code_2.sh bash", "js": "code_2.js node"} {
+		s, err := codeexec.BuildBlockSpec(2, codeexec.CodeBlock{Language: language})
+		if err != nil || s.File+" "+s.Cmd != want {
+			t.Errorf("%q: got %+v, %v", language, s, err)
+		}
+	}
+	_, err := codeexec.BuildBlockSpec(0, codeexec.CodeBlock{Language: "cobol"})
+	if !errors.Is(err, codeexec.ErrUnsupportedLanguage) || cubby.CodeOf(err) != cubby.CodeUnimplemented {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFail(t *testing.T) {
+	gone := &cubby.Error{Code: cubby.CodeSandboxGone, Err: errors.New("killed")}
+	for _, tc := range []struct {
+		err  error
+		code cubby.Code
+		text string
+	}{
+		{errors.New("x"), cubby.CodeInternal, "op: x"},
+		{codeexec.ErrWorkspaceGone, cubby.CodeNotFound, "op: the workspace is gone (make it with CreateWorkspace)"},
+		{fmt.Errorf("%w: cpus", codeexec.ErrLimitNotEnforceable), cubby.CodeUnimplemented, "op: the limit cannot be enforced here: cpus (leave the limit out, or use a backend whose Capabilities name it)"},
+		{gone, cubby.CodeSandboxGone, "op: killed"},
+		{fmt.Errorf("while: %w", gone), cubby.CodeSandboxGone, "op: while: killed"},
+	} {
+		err := codeexec.Fail("op", cubby.CodeInternal, tc.err)
+		if cubby.CodeOf(err) != tc.code || err.Error() != tc.text || !errors.Is(err, tc.err) && tc.err != error(gone) {
+			t.Errorf("got %v (%v), want %s (%v)", err, cubby.CodeOf(err), tc.text, tc.code)
+		}
+	}
+	if gone.Op != "" {
+		t.Error("an error of the caller's was changed")
+	}
+	if codeexec.Fail("op", cubby.CodeInternal, nil) != nil {
+		t.Error("nil became an error")
+	}
+}
