@@ -47,7 +47,7 @@ func checkError(t *testing.T, a answer, status int, says string) {
 func TestBadControlPlane(t *testing.T) {
 	s := start(t)
 	b := s.create(t, s.Key)
-	foreign := s.newKey(t, "another team")
+	foreign, _ := s.newKey(t, "another team")
 	const unknown = "i0123456789abcdefghij"
 
 	t.Run("keys", func(t *testing.T) {
@@ -184,7 +184,8 @@ func TestBadControlPlane(t *testing.T) {
 // TestBadDataPlane asks sandboxes for what they, or the way to them, must refuse.
 func TestBadDataPlane(t *testing.T) {
 	s := start(t)
-	b, other := s.create(t, s.Key), s.create(t, s.newKey(t, "another team"))
+	foreign, _ := s.newKey(t, "another team")
+	b, other := s.create(t, s.Key), s.create(t, foreign)
 	envdOf := func(id, token string) []string {
 		return []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", portEnvd, "X-Access-Token", token}
 	}

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -139,22 +140,28 @@ func (s *server) stop(t *testing.T) {
 	}
 }
 
-// newKey makes another team with a key.
-func (s *server) newKey(t *testing.T, team string) string {
+// keys runs `cubby keys` beside the server and returns what it prints.
+func (s *server) keys(t *testing.T, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(testenv.Cubby(t), "keys", "create", "--data-dir", s.DataDir, "--team", team)
+	cmd := exec.Command(testenv.Cubby(t), append([]string{"keys", "--data-dir", s.DataDir}, args...)...)
 	cmd.Env = s.env
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("cubby keys create: %v\n%s", err, out)
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		t.Fatalf("cubby keys %q: %v\n%s", args, err, exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
 	}
-	for _, word := range strings.Fields(string(out)) {
-		if strings.HasPrefix(word, "e2b_") {
-			return word
-		}
+	return out
+}
+
+// newKey makes a key of a team, which is made if it is new.
+func (s *server) newKey(t *testing.T, team string) (secret, id string) {
+	t.Helper()
+	var key struct{ Secret, ID string }
+	if err := json.Unmarshal(s.keys(t, "create", "--json", "--team", team), &key); err != nil || key.Secret == "" || key.ID == "" {
+		t.Fatalf("cubby keys create: %+v, %v", key, err)
 	}
-	t.Fatalf("cubby keys create printed no key:\n%s", out)
-	return ""
+	return key.Secret, key.ID
 }
 
 // processes are the server's own, without its sandboxes'; none after its end.

@@ -15,6 +15,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,37 @@ func TestControlPlane(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKeys: keys come and go while the server runs, and a team is one whichever
+// of its keys is used.
+func TestKeys(t *testing.T) {
+	s := start(t)
+	b := s.create(t, s.Key)
+	status := func(key string) int {
+		t.Helper()
+		return call(t, http.DefaultClient, "GET", s.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", key).Status
+	}
+	var teams []struct{ Name, Team string }
+	if err := json.Unmarshal(s.keys(t, "list", "--json"), &teams); err != nil || len(teams) != 1 {
+		t.Fatalf("%+v, %v", teams, err)
+	}
+	mate, mateID := s.newKey(t, teams[0].Team)
+	stranger, strangerID := s.newKey(t, "strangers")
+	if !regexp.MustCompile(`^e2b_[0-9a-f]{40}$`).MatchString(mate) {
+		t.Error("a key has not the form that older packages check")
+	}
+	if got := [3]int{status(s.Key), status(mate), status(stranger)}; got != [3]int{200, 200, 404} {
+		t.Errorf("owner, mate and stranger get %v", got)
+	}
+	s.keys(t, "revoke", mateID)
+	s.keys(t, "revoke", strangerID)
+	if got := [3]int{status(s.Key), status(mate), status(stranger)}; got != [3]int{200, 401, 401} {
+		t.Errorf("after they were revoked: %v", got)
+	}
+	if out := string(s.keys(t, "list")); strings.Contains(out, s.Key) || strings.Contains(out, stranger) {
+		t.Error("a list shows a secret")
+	}
 }
 
 // TestEnvd asks envd for what no method of the packages shows.
