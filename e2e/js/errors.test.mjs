@@ -148,6 +148,19 @@ describe('a sandbox that is killed while it is used', () => {
     await sandbox.kill();
     await assert.rejects(async () => { while (!(await reader.read()).done); }, 'a cut download must not look whole');
   });
+  test('an upload', async () => {
+    const sandbox = await create();
+    const endless = new ReadableStream({
+      async pull(controller) {
+        await new Promise((done) => setTimeout(done, 5));
+        controller.enqueue(new Uint8Array(65536));
+      },
+    });
+    const writing = assert.rejects(sandbox.files.write('/tmp/endless', endless));
+    await until(() => sandbox.files.exists('/tmp/endless'), 'the upload to begin');
+    await sandbox.kill();
+    await writing;
+  });
   test('its own end of life', async () => {
     const sandbox = await create({ timeoutMs: 4_000 });
     await assert.rejects(sandbox.commands.run('sleep 600', { timeoutMs: 0 }), killed);
