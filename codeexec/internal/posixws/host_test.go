@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/artifact"
 	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 )
@@ -96,4 +97,16 @@ func TestWorkspaces(t *testing.T) {
 	codeexectest.Workspaces(t, func(t *testing.T) codeexec.Engine {
 		return newEngine(t, hostMachine{}, posixws.Config{FileSize: true})
 	}, codeexectest.WorkspaceTraits{MaxOutput: cubby.DefaultMaxOutput})
+}
+
+// newStore holds versions of the artifact "a".
+func newStore(t *testing.T, versions ...string) artifact.Service {
+	t.Helper()
+	store := &artifact.Memory{}
+	for _, v := range versions {
+		if _, err := store.Save(t.Context(), artifact.SessionInfo{}, "a", &artifact.Artifact{Data: []byte(v)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store
 }
