@@ -1,0 +1,240 @@
+// Package boxes runs code blocks, and makes workspaces, in the sandboxes of a
+// server that a *cubby.Client reaches: what the executors sandbox and e2b have in
+// common.
+//
+// A server other than one's own, and any sandbox, may answer anything. What they
+// can do by that is spoil their own results.
+package boxes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Fresh says what each execution gets anew.
+type Fresh int
+
+// What each execution gets anew.
+const (
+	Stateful     Fresh = iota // nothing: variables last, for each execution id
+	FreshContext              // its kernels
+	FreshSandbox              // its sandbox
+)
+
+// Defaults of [Config].
+const (
+	DefaultTimeout     = 60 * time.Second
+	DefaultIdle        = time.Hour
+	DefaultMaxContexts = 16
+)
+
+// Config configures an Executor. Client is needed.
+type Config struct {
+	Client *cubby.Client
+	// Backend names the executor in logs, spans and metrics.
+	Backend string
+	// ID is a sandbox to attach to; empty makes one.
+	ID string
+	// Create are options of new sandboxes, beside lifetime and limits.
+	Create []cubby.CreateOption
+	// Recreate replaces a sandbox that is gone, before anything runs; OnRecreate
+	// is told.
+	Recreate   bool
+	OnRecreate func(oldID string)
+	// Keep has Close leave the sandbox alone.
+	Keep bool
+	// Idle is how long a sandbox lives without being used, in whole seconds; 0
+	// means DefaultIdle.
+	Idle time.Duration
+	// Lifetime bounds the sandbox's whole life; 0 does not.
+	Lifetime time.Duration
+	// Timeout is each block's, and that of programs that name none; 0 means
+	// DefaultTimeout.
+	Timeout time.Duration
+	// MaxOutput bounds stdout and stderr of a block and the output of all, in
+	// bytes; 0 means cubby.DefaultMaxOutput.
+	MaxOutput int
+	// Limits must hold for the sandbox.
+	Limits codeexec.ResourceLimits
+	// Env are variables of everything that runs.
+	Env   map[string]string
+	Fresh Fresh
+	// MaxContexts bounds the kernels of conversations in the sandbox; 0 means
+	// DefaultMaxContexts.
+	MaxContexts int
+	// User runs the workspaces' programs; empty means the sandbox's default.
+	User string
+	// Root is the workspaces' absolute folder; empty means codeexec.DefaultRoot.
+	Root string
+	// Persist keeps one workspace for each execution id.
+	Persist bool
+	// HostBase, if set, is the only folder that host:// inputs may come from.
+	HostBase   string
+	Delimiters []codeexec.CodeBlockDelimiter
+	// AnyLanguage asks the server for languages beside the four.
+	AnyLanguage bool
+	// Describe is what the engine says of itself, but for the limits.
+	Describe codeexec.Capabilities
+	// Logger takes lines about the sandbox and each execution; nil discards them.
+	Logger *slog.Logger
+	// OnClose is called when the executor has ended.
+	OnClose func() error
+}
+
+// check refuses what makes no sense, and fills what was left out. Its errors name
+// no options: those are the packages'.
+func (c *Config) check() error {
+	c.Idle = cmp.Or(c.Idle, DefaultIdle)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.MaxOutput = cmp.Or(c.MaxOutput, cubby.DefaultMaxOutput)
+	c.MaxContexts = cmp.Or(c.MaxContexts, DefaultMaxContexts)
+	c.Root = path.Clean(cmp.Or(c.Root, codeexec.DefaultRoot))
+	c.Env = maps.Clone(c.Env)
+	c.Delimiters = slices.Clone(c.Delimiters)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case c.Idle < time.Second || c.Idle%time.Second != 0:
+		return fmt.Errorf("the idle timeout is %v: it must be whole seconds, at least one", c.Idle)
+	case c.Lifetime < 0 || c.Lifetime%time.Second != 0:
+		return fmt.Errorf("the sandbox's timeout is %v: it must be whole seconds", c.Lifetime)
+	case c.Timeout < 0:
+		return fmt.Errorf("the execution timeout is %v", c.Timeout)
+	case c.MaxOutput < 0:
+		return errors.New("the bound of the output is negative")
+	case c.MaxContexts < 4:
+		return errors.New("the number of kernels must be at least 4, one for each language")
+	case !path.IsAbs(c.Root) || c.Root == "/" || strings.IndexByte(c.Root, 0) >= 0:
+		return fmt.Errorf("the folder of the workspaces, %q, is not an absolute one", c.Root)
+	case strings.Contains(c.User, ":"):
+		return errors.New("a user's name holds no colon")
+	}
+	for name, value := range c.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
+			return fmt.Errorf("%.100q is no name of a variable, or its value holds a NUL", name)
+		}
+	}
+	return validLimits(c.Limits)
+}
+
+// Executor implements [codeexec.CodeExecutor] and [codeexec.EngineProvider], and
+// tells of what it does by [codeexec.Observe].
+type Executor struct {
+	core     *core
+	observed codeexec.CodeExecutor
+	engine   codeexec.Engine
+}
+
+// core is an executor that nobody observes.
+type core struct {
+	h      *holder
+	talks  *conversations
+	spaces *workspaces
+}
+
+// Open makes or finds the sandbox. ctx bounds that only.
+func Open(ctx context.Context, cfg Config) (*Executor, error) {
+	const op = "open executor"
+	if err := cfg.check(); err != nil {
+		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: err}
+	}
+	h := newHolder(&cfg)
+	x := &core{h: h, talks: newConversations(cfg.MaxContexts), spaces: &workspaces{h: h, home: map[string]*box{}}}
+	if err := h.open(ctx); err != nil {
+		h.stop(closedError())
+		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+	}
+	observed := codeexec.Observe(x, codeexec.ObserveOptions{Logger: cfg.Logger, Backend: cfg.Backend})
+	engine, err := codeexec.EngineOf(observed)
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return &Executor{core: x, observed: observed, engine: engine}, nil
+}
+
+// ExecuteCode implements [codeexec.CodeExecutor].
+func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	return e.observed.ExecuteCode(ctx, in)
+}
+
+// CodeBlockDelimiters implements [codeexec.CodeExecutor].
+func (e *Executor) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
+	return e.core.CodeBlockDelimiters()
+}
+
+// Languages implements [codeexec.CodeExecutor].
+func (e *Executor) Languages() []string { return e.core.Languages() }
+
+// Engine implements [codeexec.EngineProvider].
+func (e *Executor) Engine() codeexec.Engine { return e.engine }
+
+// Close implements [codeexec.CodeExecutor].
+func (e *Executor) Close() error { return e.core.Close() }
+
+// Detach lets go of the sandbox, which goes on.
+func (e *Executor) Detach() error { return e.core.shut(func(*box) bool { return false }) }
+
+// Destroy ends the sandbox, whoever made it, also after Detach.
+func (e *Executor) Destroy(ctx context.Context) error {
+	last := e.core.h.current()
+	err := e.core.shut(func(*box) bool { return false })
+	if last != nil {
+		err = errors.Join(err, last.sbx.Kill(ctx))
+	}
+	return codeexec.Fail("destroy sandbox", cubby.CodeUnavailable, err)
+}
+
+// SandboxID returns the id of the sandbox there is now, or was last.
+func (e *Executor) SandboxID() string {
+	if b := e.core.h.current(); b != nil {
+		return b.sbx.ID()
+	}
+	return ""
+}
+
+// Busy reports whether something is under way.
+func (e *Executor) Busy() bool { return e.core.h.busy() }
+
+// CodeBlockDelimiters implements [codeexec.CodeExecutor].
+func (x *core) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
+	return slices.Clone(x.h.cfg.Delimiters)
+}
+
+// Languages implements [codeexec.CodeExecutor].
+func (x *core) Languages() []string { return slices.Clone(languages) }
+
+// Engine implements [codeexec.EngineProvider].
+func (x *core) Engine() codeexec.Engine { return x.spaces }
+
+// Close implements [codeexec.CodeExecutor]. It ends the sandbox if this executor
+// made it and is not to keep it.
+func (x *core) Close() error {
+	return x.shut(func(b *box) bool { return b.owned && !x.h.cfg.Keep && x.h.cfg.ID == "" })
+}
+
+func (x *core) shut(ends func(*box) bool) error {
+	b, first := x.h.close()
+	if !first {
+		return nil
+	}
+	var errs []error
+	if b != nil && ends(b) {
+		errs = append(errs, b.sbx.Close())
+	}
+	if x.h.cfg.OnClose != nil {
+		errs = append(errs, x.h.cfg.OnClose())
+	}
+	return codeexec.Fail("close executor", cubby.CodeUnavailable, errors.Join(errs...))
+}

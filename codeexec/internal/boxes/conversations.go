@@ -1,0 +1,216 @@
+package boxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+)
+
+// maxConversations bounds how many execution ids are remembered.
+const maxConversations = 4096
+
+// conversation is the state of one execution id: a kernel for each language,
+// which share a folder. The empty id has the sandbox's own kernels.
+type conversation struct {
+	id   string
+	dir  string        // absolute
+	turn chan struct{} // held by the execution that runs
+
+	// Under conversations.mu.
+	users int // who runs or waits
+	last  time.Time
+
+	// Of who has the turn, or of conversations.mu while there are no users.
+	home  *box // where its kernels and folder are
+	ran   bool // something ran there
+	lost  bool // since then its variables were lost, and nobody was told
+	ready bool // its folder is there
+	kept  map[string]*cubby.Context
+	told  map[string]bool // by language: the last result said that variables were lost
+}
+
+// conversations are those of an executor.
+type conversations struct {
+	most int // kernels
+
+	mu      sync.Mutex
+	all     map[string]*conversation
+	kernels int // in all, those being made included
+}
+
+func newConversations(mostKernels int) *conversations {
+	return &conversations{most: mostKernels, all: map[string]*conversation{}}
+}
+
+// enter returns a conversation when no other execution runs in it.
+func (c *conversations) enter(ctx context.Context, h *holder, id string) (*conversation, error) {
+	c.mu.Lock()
+	v := c.all[id]
+	if v == nil {
+		if len(c.all) >= maxConversations {
+			if old := c.oldest(func(*conversation) bool { return true }); old != nil {
+				defer c.remove(h, c.empty(old)) // late: it must not hold the others up
+				delete(c.all, old.id)
+			}
+		}
+		v = &conversation{id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{}, told: map[string]bool{}}
+		c.all[id] = v
+	}
+	v.users++
+	c.mu.Unlock()
+	select {
+	case v.turn <- struct{}{}:
+		return v, nil
+	case <-ctx.Done():
+		c.forgo(v)
+		return nil, context.Cause(ctx)
+	case <-h.ctx.Done():
+		c.forgo(v)
+		return nil, closedError()
+	}
+}
+
+// folderOf is where a conversation's code runs.
+func folderOf(id string) string {
+	if id == "" {
+		return cubby.Home
+	}
+	return path.Join(cubby.Home, "conversations", strings.TrimPrefix(workdir.PersistentName(id), "ws_"))
+}
+
+func (c *conversations) forgo(v *conversation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.users--
+	v.last = time.Now()
+}
+
+func (c *conversations) leave(v *conversation) {
+	<-v.turn
+	c.forgo(v)
+}
+
+// oldest returns the one among those that nobody uses that was used last of all.
+func (c *conversations) oldest(ok func(*conversation) bool) *conversation {
+	var found *conversation
+	for _, v := range c.all {
+		if v.users == 0 && ok(v) && (found == nil || v.last.Before(found.last)) {
+			found = v
+		}
+	}
+	return found
+}
+
+// taken are kernels that nothing knows any more.
+type taken struct {
+	box      *box
+	contexts []*cubby.Context
+}
+
+// empty takes a conversation's kernels away; it is locked, or the caller has its
+// turn.
+func (c *conversations) empty(v *conversation) taken {
+	t := taken{box: v.home}
+	for language, k := range v.kept {
+		t.contexts = append(t.contexts, k)
+		delete(v.kept, language)
+	}
+	c.kernels -= len(t.contexts)
+	v.lost = v.lost || len(t.contexts) > 0
+	return t
+}
+
+// remove ends kernels in their sandbox. What cannot be ended now ends with it.
+func (c *conversations) remove(h *holder, t taken) {
+	if t.box == nil || t.box != h.current() && !t.box.apart {
+		return
+	}
+	for _, k := range t.contexts {
+		ctx, cancel := context.WithTimeout(h.ctx, renewTime)
+		if err := t.box.sbx.RemoveContext(ctx, k); err != nil && cubby.CodeOf(err) != cubby.CodeNotFound {
+			t.box.doubt(err)
+			h.log.Warn("a kernel was not ended", "sandbox_id", t.box.sbx.ID(), "err", err)
+		}
+		cancel()
+	}
+}
+
+// moved takes note that the executor's sandbox is b now. The caller has the turn.
+func (c *conversations) moved(v *conversation, b *box) {
+	if v.home == b {
+		return
+	}
+	c.mu.Lock()
+	c.empty(v) // they ended with their sandbox
+	c.mu.Unlock()
+	v.lost = v.lost || v.ran
+	v.home, v.ran, v.ready = b, false, false
+}
+
+// kernel returns the conversation's kernel for a language and makes it if need
+// be, for which that of another conversation may have to go. The caller has the
+// turn.
+func (c *conversations) kernel(ctx context.Context, v *conversation, language string) (*cubby.Context, error) {
+	if k := v.kept[language]; k != nil {
+		return k, nil
+	}
+	b := v.home
+	c.mu.Lock()
+	for c.kernels >= c.most {
+		old := c.oldest(func(o *conversation) bool { return len(o.kept) > 0 })
+		if old == nil {
+			c.mu.Unlock()
+			return nil, &cubby.Error{
+				Code: cubby.CodeRateLimited, Err: fmt.Errorf("%d kernels are in use", c.most),
+				Hint: "allow more kernels, or give conversations sandboxes of their own",
+			}
+		}
+		t := c.empty(old)
+		c.mu.Unlock()
+		c.remove(b.h, t)
+		c.mu.Lock()
+	}
+	c.kernels++
+	c.mu.Unlock()
+	k, err := b.sbx.CreateContext(ctx, language, cubby.WithCwd(v.dir))
+	if err == nil && k.ID == "" {
+		err = &cubby.Error{Code: cubby.CodeInternal, Err: errors.New("the sandbox made a kernel without an id")}
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.kernels--
+		c.mu.Unlock()
+		return nil, err
+	}
+	v.kept[language] = k
+	return k, nil
+}
+
+// drop forgets a kernel that is not there any more. The caller has the turn.
+func (c *conversations) drop(v *conversation, language string) {
+	if v.kept[language] == nil {
+		return
+	}
+	delete(v.kept, language)
+	c.mu.Lock()
+	c.kernels--
+	c.mu.Unlock()
+}
+
+// known reports whether a language is one of the four that every server is
+// expected to have.
+func known(language string) bool {
+	switch language {
+	case codeexec.Python, codeexec.JavaScript, codeexec.TypeScript, codeexec.Bash:
+		return true
+	}
+	return false
+}

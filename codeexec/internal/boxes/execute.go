@@ -1,0 +1,269 @@
+package boxes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+)
+
+// languages are what every server is expected to have.
+var languages = []string{codeexec.Python, codeexec.JavaScript, codeexec.TypeScript, codeexec.Bash}
+
+// languageName is what a server is asked for: names like "r", "java", "c++".
+var languageName = regexp.MustCompile(`^[a-z][a-z0-9+#_.-]{0,31}$`)
+
+// restartTime bounds the restart of a kernel whose code does not end.
+const restartTime = 30 * time.Second
+
+// execution is one call of ExecuteCode.
+type execution struct {
+	x     *core
+	b     *box
+	v     *conversation
+	built codeexec.ResultBuilder
+	lost  bool // variables are
+}
+
+// ExecuteCode implements [codeexec.CodeExecutor].
+func (x *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	r, err := x.execute(ctx, in)
+	return r, codeexec.Fail("execute code", cubby.CodeUnavailable, x.h.why(ctx, err))
+}
+
+func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	e := &execution{x: x}
+	e.built.MaxOutput = x.h.cfg.MaxOutput
+	if err := workdir.CheckID(in.ExecutionID); err != nil {
+		return e.built.Result(), &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
+	}
+	var files workdir.Packer
+	defer files.Close()
+	for _, f := range in.InputFiles {
+		if err := files.AddFile(f.Name, f.Content, 0); err != nil {
+			return e.built.Result(), codeexec.Fail("", cubby.CodeInvalidArgument, err)
+		}
+	}
+	ctx, cancel := x.h.join(ctx)
+	defer cancel()
+	done, err := e.enter(ctx, in.ExecutionID)
+	if err != nil {
+		return e.built.Result(), err
+	}
+	defer done()
+	if len(in.InputFiles) > 0 {
+		err = e.put(ctx, &files)
+	}
+	for _, block := range in.Blocks() {
+		if err != nil {
+			break
+		}
+		err = e.block(ctx, block)
+	}
+	r := e.built.Result()
+	r.StateLost = r.StateLost || e.lost
+	return r, err
+}
+
+// enter finds the sandbox and the conversation to run in. done leaves them.
+func (e *execution) enter(ctx context.Context, id string) (done func(), err error) {
+	h := e.x.h
+	if h.cfg.Fresh == FreshSandbox {
+		if e.b, err = h.create(ctx); err != nil {
+			return nil, err
+		}
+		e.b.apart = true
+		release, err := e.b.lease()
+		if err != nil {
+			return nil, errors.Join(err, e.b.end())
+		}
+		e.v = &conversation{dir: cubby.Home, home: e.b, ready: true, told: map[string]bool{}}
+		return func() {
+			release()
+			if err := e.b.end(); err != nil {
+				h.log.Warn("a sandbox was not ended", "sandbox_id", e.b.sbx.ID(), "err", err)
+			}
+		}, nil
+	}
+	if e.v, err = e.x.talks.enter(ctx, h, id); err != nil {
+		return nil, err
+	}
+	b, release, err := h.acquire(ctx)
+	if err != nil {
+		e.x.talks.leave(e.v)
+		return nil, err
+	}
+	e.b = b
+	e.x.talks.moved(e.v, b)
+	return func() {
+		if h.cfg.Fresh == FreshContext {
+			e.x.talks.mu.Lock()
+			t := e.x.talks.empty(e.v)
+			e.x.talks.mu.Unlock()
+			e.v.lost = false // nobody expects it to last
+			e.x.talks.remove(h, t)
+		}
+		release()
+		e.x.talks.leave(e.v)
+	}, nil
+}
+
+// folder makes the conversation's folder.
+func (e *execution) folder(ctx context.Context) error {
+	if e.v.ready || e.v.dir == cubby.Home {
+		return nil
+	}
+	if err := e.b.sbx.Files().MakeDir(ctx, e.v.dir, 0o755); err != nil {
+		e.b.doubt(err)
+		return err
+	}
+	e.v.ready = true
+	return nil
+}
+
+// put brings input files into the folder, in one archive.
+func (e *execution) put(ctx context.Context, files *workdir.Packer) error {
+	if err := e.folder(ctx); err != nil {
+		return err
+	}
+	archive := files.Reader()
+	defer archive.Close()
+	// Kernels are the default user's, and so are their files.
+	if err := posixws.Extract(ctx, machine{b: e.b}, e.v.dir, archive); err != nil {
+		return codeexec.Fail("put input files", cubby.CodeInternal, err)
+	}
+	return nil
+}
+
+// block runs one block, once.
+func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
+	language := codeexec.NormalizeLanguage(block.Language)
+	k := e.built.Begin(block.Language)
+	switch {
+	case strings.TrimSpace(block.Code) == "":
+		k.EndExecution(&cubby.Execution{})
+		return nil
+	case known(language):
+	case !e.x.h.cfg.AnyLanguage || codeexec.IsDataLanguage(language) || !languageName.MatchString(language):
+		k.EndUnsupported(languages)
+		return nil
+	}
+	how, err := e.where(ctx, language)
+	if err != nil && !known(language) && refused(err) {
+		k.EndUnsupported(languages) // the server's word: nothing ran
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ex, err := e.run(ctx, k, block.Code, how)
+	if cubby.CodeOf(err) == cubby.CodeNotFound && ex == nil && e.v.kept[language] != nil {
+		// The server does not know the kernel any more, so nothing ran.
+		e.x.talks.drop(e.v, language)
+		e.lost = true
+		if how, err = e.where(ctx, language); err != nil {
+			return err
+		}
+		ex, err = e.run(ctx, k, block.Code, how)
+	}
+	e.v.ran = true
+	switch {
+	case err == nil:
+	case cubby.CodeOf(err) == cubby.CodeTimeout && ctx.Err() == nil:
+		// A server that knows nothing of timeouts: the code runs on.
+		if ex == nil {
+			ex = &cubby.Execution{}
+		}
+		ex.TimedOut, ex.ExitCode, ex.Limit, ex.StateLost = true, codeexec.ExitTimedOut, "time", true
+		ex.Duration = e.x.h.cfg.Timeout
+		err = e.restart(ctx, language)
+	default:
+		if ex == nil {
+			ex = &cubby.Execution{}
+		}
+		ex.ExitCode = cmp.Or(ex.ExitCode, -1)
+		e.b.doubt(err)
+	}
+	if e.v.lost || ex.FreshKernel && !e.v.told[language] {
+		e.v.lost, e.lost = false, true
+	}
+	e.v.told[language] = ex.StateLost
+	k.EndExecution(ex)
+	return err
+}
+
+// where returns what says in which kernel code is to run.
+func (e *execution) where(ctx context.Context, language string) (cubby.RunOption, error) {
+	h := e.x.h
+	own := h.cfg.Fresh == Stateful && e.v.id == "" || h.cfg.Fresh == FreshSandbox
+	if own && known(language) {
+		return cubby.WithLanguage(language), nil
+	}
+	if h.cfg.Fresh == FreshSandbox {
+		k, err := e.b.sbx.CreateContext(ctx, language)
+		if err != nil {
+			return nil, err
+		}
+		return cubby.InContext(k), nil
+	}
+	if err := e.folder(ctx); err != nil {
+		return nil, err
+	}
+	k, err := e.x.talks.kernel(ctx, e.v, language)
+	if err != nil {
+		e.b.doubt(err)
+		return nil, err
+	}
+	return cubby.InContext(k), nil
+}
+
+func (e *execution) run(ctx context.Context, k *codeexec.Block, code string, how cubby.RunOption) (*cubby.Execution, error) {
+	cfg := e.x.h.cfg
+	opts := append(k.Options(), how, cubby.WithTimeout(cfg.Timeout), cubby.WithMaxOutput(int64(cfg.MaxOutput)), cubby.WithDrain())
+	if len(cfg.Env) > 0 {
+		opts = append(opts, cubby.WithEnv(cfg.Env))
+	}
+	return e.b.sbx.RunCode(ctx, code, opts...)
+}
+
+// refused reports whether an error is a server's word that it cannot do what it
+// was asked for.
+func refused(err error) bool {
+	switch cubby.CodeOf(err) {
+	case cubby.CodeInvalidArgument, cubby.CodeNotFound, cubby.CodeUnimplemented, cubby.CodeInternal:
+		return true
+	}
+	return false
+}
+
+// restart ends code that outlived its time, by replacing its kernel.
+func (e *execution) restart(ctx context.Context, language string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, restartTime,
+		fmt.Errorf("code that does not end could not be ended within %v: %w", restartTime, context.DeadlineExceeded))
+	defer cancel()
+	k := e.v.kept[language]
+	if k == nil {
+		all, err := e.b.sbx.Contexts(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range all { // the default ones come first
+			if codeexec.NormalizeLanguage(c.Language) == language {
+				k = c
+				break
+			}
+		}
+	}
+	if k == nil {
+		return &cubby.Error{Code: cubby.CodeInternal, Err: errors.New("code that does not end could not be ended: its kernel is not in the list")}
+	}
+	return e.b.sbx.RestartContext(ctx, k)
+}

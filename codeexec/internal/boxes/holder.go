@@ -1,0 +1,493 @@
+package boxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
+)
+
+const (
+	// renewTime bounds one renewal of a lease that nobody waits for.
+	renewTime = 10 * time.Second
+	// mostTrust is how long a sandbox that answered counts as alive without being
+	// asked again; less with short leases.
+	mostTrust = 5 * time.Second
+	// clockSkew is how far apart this machine's clock and a server's may be.
+	clockSkew = 5 * time.Minute
+	// endTime bounds the waiting for what is under way when an executor closes.
+	endTime = 15 * time.Second
+)
+
+// errClosed is what happens to those who come after Close, or are under way.
+var errClosed = errors.New("the executor is closed")
+
+func closedError() error { return &cubby.Error{Code: cubby.CodeConflict, Err: errClosed} }
+
+// holder keeps the one sandbox that an executor has at a time: makes it, finds
+// it, renews its lease while it is used, notices that it is gone.
+type holder struct {
+	cfg  *Config
+	log  *slog.Logger
+	ctx  context.Context // ends with the executor
+	stop context.CancelCauseFunc
+	turn chan struct{} // held by who makes or checks the sandbox
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	cur    *box
+}
+
+// box is a sandbox.
+type box struct {
+	h      *holder
+	sbx    *cubby.Sandbox
+	owned  bool // made here
+	apart  bool // for one execution, beside the executor's own
+	have   codeexec.ResourceLimits
+	endBy  time.Time // when its whole life is over; zero: never by us
+	engine *posixws.Engine
+
+	mu      sync.Mutex
+	endAt   time.Time // when its lease is over
+	checked time.Time // when it was last known to be alive
+	suspect bool      // something said that it is gone
+	active  int       // leases
+	idle    chan struct{}
+	rooted  bool // the folder of the workspaces is there
+}
+
+func newHolder(cfg *Config) *holder {
+	h := &holder{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1)}
+	h.ctx, h.stop = context.WithCancelCause(context.Background())
+	return h
+}
+
+// join makes a context that ends with ctx and with the executor.
+func (h *holder) join(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	release := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return ctx, func() {
+		release()
+		cancel(nil)
+	}
+}
+
+// take waits for the turn; the caller gives it back.
+func (h *holder) take(ctx context.Context) error {
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-h.ctx.Done():
+		return closedError()
+	}
+	if h.ctx.Err() != nil {
+		h.give()
+		return closedError()
+	}
+	return nil
+}
+
+func (h *holder) give() { <-h.turn }
+
+// acquire returns the sandbox, which is alive, and a lease on it. It makes one if
+// there is none, or if the one there was is gone and may be replaced.
+func (h *holder) acquire(ctx context.Context) (*box, func(), error) {
+	if err := h.take(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer h.give()
+	ctx, cancel := h.join(ctx)
+	defer cancel()
+	b := h.current()
+	if b != nil {
+		err := b.check(ctx)
+		if err != nil && (!isGone(err) || !h.cfg.Recreate) {
+			return nil, nil, err
+		}
+		if err != nil {
+			h.retire(b)
+			h.replacing(b.sbx.ID())
+			b = nil
+		}
+	}
+	if b == nil {
+		var err error
+		if b, err = h.create(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := h.adopt(b); err != nil {
+			return nil, nil, err
+		}
+	}
+	release, err := b.lease()
+	return b, release, err
+}
+
+// open makes or finds the first sandbox.
+func (h *holder) open(ctx context.Context) error {
+	if h.cfg.ID == "" {
+		b, err := h.create(ctx)
+		if err != nil {
+			return err
+		}
+		return h.adopt(b)
+	}
+	b, err := h.attach(ctx)
+	if isGone(err) && h.cfg.Recreate {
+		h.replacing(h.cfg.ID)
+		b, err = h.create(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return h.adopt(b)
+}
+
+func (h *holder) replacing(old string) {
+	h.log.Warn("the sandbox is gone; another takes its place", "sandbox_id", old)
+	if h.cfg.OnRecreate != nil {
+		h.cfg.OnRecreate(old)
+	}
+}
+
+func (h *holder) current() *box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cur
+}
+
+// adopt makes b the executor's sandbox; or ends it, when there is none any more.
+func (h *holder) adopt(b *box) error {
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.cur = b
+	}
+	h.mu.Unlock()
+	if closed {
+		return errors.Join(closedError(), b.end())
+	}
+	return nil
+}
+
+// retire lets go of a sandbox that is gone.
+func (h *holder) retire(b *box) {
+	h.mu.Lock()
+	if h.cur == b {
+		h.cur = nil
+	}
+	h.mu.Unlock()
+	if err := b.engine.Close(); err != nil {
+		h.log.Warn("programs of a sandbox that is gone", "sandbox_id", b.sbx.ID(), "err", err)
+	}
+}
+
+// create makes a sandbox, which the caller adopts or ends.
+func (h *holder) create(ctx context.Context) (*box, error) {
+	lifetime := h.cfg.Idle
+	if h.cfg.Lifetime > 0 {
+		lifetime = min(lifetime, h.cfg.Lifetime)
+	}
+	opts := append(h.cfg.Create[:len(h.cfg.Create):len(h.cfg.Create)],
+		cubby.WithLifetime(lifetime), cubby.WithLimits(boxLimits(h.cfg.Limits)))
+	began := time.Now()
+	sbx, err := h.cfg.Client.Create(ctx, opts...)
+	if cubby.CodeOf(err) == cubby.CodeUnimplemented && h.cfg.Limits != (codeexec.ResourceLimits{}) {
+		err = fmt.Errorf("%w: %w", codeexec.ErrLimitNotEnforceable, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := &box{h: h, sbx: sbx, owned: true, endAt: began.Add(lifetime), checked: began}
+	info, err := sbx.Info(ctx)
+	if err == nil {
+		err = b.prepare(info, began)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.end())
+	}
+	return b, nil
+}
+
+// attach finds the sandbox of the configuration, which must run.
+func (h *holder) attach(ctx context.Context) (*box, error) {
+	sbx, err := h.cfg.Client.Get(ctx, h.cfg.ID)
+	if err != nil {
+		return nil, gone(h.cfg.ID, err)
+	}
+	now := time.Now()
+	info, err := sbx.Info(ctx)
+	if err != nil {
+		return nil, gone(h.cfg.ID, err)
+	}
+	if info.State == cubby.StatePaused {
+		return nil, pausedError(h.cfg.ID)
+	}
+	b := &box{h: h, sbx: sbx, checked: now}
+	// A lease that is longer than ours stays as it is.
+	if info.EndAt.Sub(now) > h.cfg.Idle+clockSkew {
+		b.endAt = info.EndAt
+	}
+	if err := b.prepare(info, now); err != nil {
+		return nil, err
+	}
+	return b, b.renew(ctx)
+}
+
+// prepare takes what the server says of a sandbox.
+func (b *box) prepare(info *cubby.Info, now time.Time) error {
+	b.have = held(info)
+	if err := checkLimits(b.h.cfg.Limits, b.have); err != nil {
+		return err
+	}
+	if b.h.cfg.Lifetime > 0 {
+		b.endBy = now.Add(b.h.cfg.Lifetime)
+	}
+	engine, err := posixws.New(machine{b, b.h.cfg.User}, posixws.Config{
+		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, MaxOutput: b.h.cfg.MaxOutput, Have: b.have,
+		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe,
+	})
+	b.engine = engine
+	return err
+}
+
+func pausedError(id string) error {
+	return &cubby.Error{Code: cubby.CodePaused, Err: fmt.Errorf("the sandbox %s is paused", id), Hint: "Client.Connect of package cubby resumes it"}
+}
+
+// gone makes an error that says that a sandbox is not there one of its own code.
+func gone(id string, err error) error {
+	if cubby.CodeOf(err) != cubby.CodeNotFound {
+		return err
+	}
+	e := &cubby.Error{Code: cubby.CodeSandboxGone, Err: fmt.Errorf("the sandbox %s is gone: %w", id, err)}
+	if of, ok := errors.AsType[*cubby.Error](err); ok {
+		e.Err, e.Hint = fmt.Errorf("the sandbox %s is gone: %w", id, of.Err), of.Hint
+	}
+	return e
+}
+
+func isGone(err error) bool { return cubby.CodeOf(err) == cubby.CodeSandboxGone }
+
+// trust is how long an answer counts.
+func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.Idle/10) }
+
+// doubt has the next use ask whether the sandbox is there, if err says that it
+// may not be.
+func (b *box) doubt(err error) {
+	switch cubby.CodeOf(err) {
+	case cubby.CodeSandboxGone, cubby.CodePaused, cubby.CodeUnavailable, cubby.CodeNotFound:
+		b.mu.Lock()
+		b.suspect = true
+		b.mu.Unlock()
+	}
+}
+
+// check asks whether the sandbox is there, unless that is known, and renews its
+// lease by that. Its errors: sandbox gone, paused, or that the server cannot be
+// reached.
+func (b *box) check(ctx context.Context) error {
+	b.mu.Lock()
+	known := !b.suspect && time.Since(b.checked) < b.h.trust()
+	b.mu.Unlock()
+	if known {
+		return nil
+	}
+	failed := b.renew(ctx)
+	if failed == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	info, err := b.sbx.Info(ctx)
+	switch {
+	case err != nil:
+		return gone(b.sbx.ID(), err)
+	case info.State == cubby.StatePaused:
+		return pausedError(b.sbx.ID())
+	}
+	// It runs, and the server did not like the wish: what runs may go on.
+	b.h.log.Warn("the sandbox's lease was not renewed", "sandbox_id", b.sbx.ID(), "err", failed)
+	b.known()
+	return nil
+}
+
+func (b *box) known() {
+	b.mu.Lock()
+	b.checked, b.suspect = time.Now(), false
+	b.mu.Unlock()
+}
+
+// renew makes the lease the idle timeout again, but never shorter than it is and
+// never longer than the sandbox's whole life.
+func (b *box) renew(ctx context.Context) error {
+	now := time.Now()
+	d := b.h.cfg.Idle
+	if !b.endBy.IsZero() {
+		d = min(d, b.endBy.Sub(now))
+	}
+	b.mu.Lock()
+	longer := now.Add(d).After(b.endAt)
+	b.mu.Unlock()
+	if d <= 0 || !longer {
+		// Nothing to move, but it may be gone.
+		info, err := b.sbx.Info(ctx)
+		switch {
+		case err != nil:
+			return gone(b.sbx.ID(), err)
+		case info.State == cubby.StatePaused:
+			return pausedError(b.sbx.ID())
+		}
+		b.known()
+		return nil
+	}
+	if err := b.sbx.SetTimeout(ctx, d); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.endAt = now.Add(d)
+	b.mu.Unlock()
+	b.known()
+	return nil
+}
+
+// hold is a lease on b for what was begun there. It fails when another sandbox
+// has taken its place.
+func (h *holder) hold(ctx context.Context, b *box) (release func(), err error) {
+	if err := h.take(ctx); err != nil {
+		return nil, err
+	}
+	defer h.give()
+	if !b.apart && h.current() != b {
+		return nil, &cubby.Error{Code: cubby.CodeSandboxGone, Err: fmt.Errorf("the sandbox %s was replaced", b.sbx.ID())}
+	}
+	ctx, cancel := h.join(ctx)
+	defer cancel()
+	if err := b.check(ctx); err != nil {
+		return nil, err
+	}
+	return b.lease()
+}
+
+// lease keeps the sandbox alive until release is called.
+func (b *box) lease() (release func(), err error) {
+	b.h.mu.Lock()
+	defer b.h.mu.Unlock()
+	if b.h.closed {
+		return nil, closedError()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active++; b.active == 1 {
+		idle := make(chan struct{})
+		b.idle = idle
+		b.h.wg.Go(func() { b.keep(idle) })
+	}
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.active--; b.active == 0 {
+			close(b.idle)
+		}
+	}), nil
+}
+
+// keep renews the lease while something is under way, and once when it is over.
+func (b *box) keep(idle <-chan struct{}) {
+	tick := time.NewTicker(max(b.h.cfg.Idle/3, 200*time.Millisecond))
+	defer tick.Stop()
+	renew := func() {
+		ctx, cancel := context.WithTimeout(b.h.ctx, renewTime)
+		defer cancel()
+		if err := b.renew(ctx); err != nil && b.h.ctx.Err() == nil {
+			b.doubt(err)
+			b.h.log.Warn("the sandbox's lease was not renewed", "sandbox_id", b.sbx.ID(), "err", err)
+		}
+	}
+	for {
+		select {
+		case <-b.h.ctx.Done():
+			return
+		case <-tick.C:
+			renew()
+		case <-idle:
+			b.mu.Lock()
+			late := time.Since(b.checked) > b.h.trust() && !b.suspect
+			b.mu.Unlock()
+			if late {
+				renew()
+			}
+			return
+		}
+	}
+}
+
+// busy reports whether something is under way.
+func (h *holder) busy() bool {
+	b := h.current()
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.active > 0
+}
+
+// end ends the sandbox.
+func (b *box) end() error {
+	b.engineClose()
+	return b.sbx.Close()
+}
+
+// engineClose ends what the engine follows; after the end of the executor's
+// context these are let go of, not killed.
+func (b *box) engineClose() {
+	if b.engine == nil {
+		return
+	}
+	if err := b.engine.Close(); err != nil {
+		b.h.log.Debug("programs in a sandbox", "sandbox_id", b.sbx.ID(), "err", err)
+	}
+}
+
+// close lets go of everything and returns the sandbox there was. It is idempotent;
+// the first call is told that it was.
+func (h *holder) close() (b *box, first bool) {
+	h.mu.Lock()
+	again := h.closed
+	h.closed = true
+	h.mu.Unlock()
+	if again {
+		return nil, false
+	}
+	h.stop(closedError())
+	h.turn <- struct{}{} // who is making a sandbox ends it now
+	b = h.current()
+	<-h.turn
+	done := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(endTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		h.log.Warn("what was under way does not end", "after", endTime)
+	}
+	if b != nil {
+		b.engineClose()
+	}
+	return b, true
+}

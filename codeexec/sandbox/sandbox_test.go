@@ -1,0 +1,69 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
+	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
+	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	if err := testenv.SetBinary(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// private is a Cubby for the executors of one test.
+func private(t *testing.T) *cubby.Client {
+	t.Helper()
+	testenv.CheckLeaks(t)
+	c, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c.Client
+}
+
+func open(t *testing.T, opts ...sandbox.Option) *sandbox.CodeExecutor {
+	t.Helper()
+	e, err := sandbox.New(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestSuite(t *testing.T) {
+	client := private(t)
+	const short = 3 * time.Second
+	for name, mode := range map[string][]sandbox.Option{"stateful": nil, "fresh for each call": {sandbox.WithFreshSandbox()}} {
+		t.Run(name, func(t *testing.T) {
+			with := func(timeout time.Duration) func(t *testing.T) codeexec.CodeExecutor {
+				return func(t *testing.T) codeexec.CodeExecutor {
+					return open(t, append(mode, sandbox.WithClient(client), sandbox.WithExecutionTimeout(timeout))...)
+				}
+			}
+			codeexectest.Run(t, with(2*time.Minute), codeexectest.Traits{
+				Stateful: mode == nil, PerID: true, Display: true, Short: with(short), Timeout: short,
+				Workspaces: &codeexectest.WorkspaceTraits{Root: codeexec.DefaultRoot, MaxOutput: cubby.DefaultMaxOutput},
+			})
+		})
+	}
+}
