@@ -189,17 +189,18 @@ class Program:
         self.input = -1
 
     def drain(self, fd):
-        """Passes output on."""
+        """Passes output on. It tells whether there may be more."""
         dropping = self.left == 0
         try:
             data = os.read(fd, CHUNK if dropping else min(CHUNK, self.credit))
         except BlockingIOError:
-            return
+            return False
         except OSError:  # a terminal that nobody has open any more
             data = b""
         if not data:
             self.close_output(fd)
-            return
+            return False
+        more = len(data) == CHUNK
         if self.left is not None:
             keep = data[: self.left]
             self.dropped += len(data) - len(keep)
@@ -208,6 +209,7 @@ class Program:
         if data:
             self.credit -= len(data)
             send(self.outputs[fd], self.number, data)
+        return more
 
     def close_output(self, fd):
         del self.outputs[fd]
@@ -492,14 +494,18 @@ def main():
         if any(p.status is not None and p.quiet is None for p in programs.values()):
             sweep()
             now = time.monotonic()
-        for fd, event in events:
-            p = readers.get(fd)
-            if p is not None and fd in p.outputs:
-                p.drain(fd)
-                if p.quiet is not None:
-                    p.quiet = now + 2
-            p = writers.get(fd)
-            if p is not None and p.input == fd and event & (select.POLLOUT | select.POLLERR | select.POLLHUP):
+        ready = dict(events)
+        for p in list(programs.values()):
+            # What was printed before an error is read before it, as far as can be
+            # known: stdout comes first.
+            for fd in sorted(p.outputs, key=lambda fd: p.outputs[fd] == "E"):
+                if fd in ready and readers.get(fd) is p:
+                    if p.quiet is not None:
+                        p.quiet = now + 2
+                    if p.drain(fd):
+                        break
+            fd = p.input
+            if fd >= 0 and writers.get(fd) is p and ready.get(fd, 0) & (select.POLLOUT | select.POLLERR | select.POLLHUP):
                 p.feed()
         for p in list(programs.values()):
             if p.status is None:

@@ -64,7 +64,7 @@ func appendFrame(b []byte, kind byte, program uint32, payload []byte) []byte {
 // returns, stderr goes to log. Docker puts a header before each piece.
 type streams struct {
 	r    io.Reader
-	log  *tail
+	log  io.Writer
 	left uint32 // of the piece that is being read
 	kind byte
 }

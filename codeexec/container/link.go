@@ -75,7 +75,9 @@ type notStarted struct {
 	Text  string `json:"text"`
 }
 
-func (e *notStarted) Error() string { return fmt.Sprintf("cannot start %.300q: %.20s", e.Text, e.Errno) }
+func (e *notStarted) Error() string {
+	return fmt.Sprintf("cannot start %.300q: %.20s", e.Text, e.Errno)
+}
 
 // newLink reads the greeting. It owns conn from here on.
 func newLink(ctx context.Context, conn net.Conn, r io.Reader) (*link, error) {
@@ -84,7 +86,7 @@ func newLink(ctx context.Context, conn net.Conn, r io.Reader) (*link, error) {
 	in := bufio.NewReaderSize(&streams{r: r, log: &l.log}, maxReply)
 	buf := make([]byte, maxReply)
 	f, err := readFrame(in, buf)
-	if err == nil && (f.kind != 'H' || json.Unmarshal(f.payload, &l.hello) != nil || l.hello.Version != agentVersion) {
+	if err == nil && (f.kind != 'H' || json.Unmarshal(f.payload, &l.hello) != nil || l.hello.Version != agentVersion && l.hello.Version != 0) {
 		err = errProtocol
 	}
 	if !stop() && err == nil {

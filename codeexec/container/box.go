@@ -1,0 +1,372 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+//go:embed agent.py
+var agentSource string
+
+// boot becomes the agent, or says in the agent's form that it cannot: a greeting
+// of version 0. Then it waits for the end of its input, like the agent.
+const boot = `[ -z "$1" ] || ! command -v python3 >/dev/null 2>&1 || exec python3 -I -S -B -u -c "$1"
+printf '\000\000\000\015H\000\000\000\000{"version":0}'
+while read -r _; do :; done`
+
+// box is a container that runs.
+type box struct {
+	d    *docker
+	id   string
+	name string
+	link *link
+	exit <-chan exitState // how the container ended, once
+	// tools are the programs that it has of those that run code, by name.
+	tools map[string]string
+	// shell says that there is no agent: programs are started by Docker's exec.
+	shell    bool
+	programs sync.RWMutex // held for reading by each program, if shell
+	used     bool         // code ran in it
+}
+
+// running is a program in a box.
+type running interface {
+	// write sends input; it waits until the program takes it.
+	write(p []byte) (int, error)
+	closeInput()
+	// kill ends it and all that it started.
+	kill() error
+	// wait waits for its end; when ctx is done before, it is ended.
+	wait(ctx context.Context) (exit, error)
+}
+
+// run starts a program.
+func (b *box) run(ctx context.Context, s spec) (running, error) {
+	if b.shell {
+		return b.exec(ctx, s)
+	}
+	p, err := b.link.start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+type exitState struct {
+	code int64
+	err  error
+}
+
+// removeTime bounds the removal of a container.
+const removeTime = 30 * time.Second
+
+// errNoAgent: the image has no Python for an agent.
+var errNoAgent = errors.New("no agent")
+
+// newBox creates and starts a container of the image.
+func (d *docker) newBox(ctx context.Context, cfg Config, image string) (*box, error) {
+	b, err := d.tryBox(ctx, cfg, image, false)
+	if errors.Is(err, errNoAgent) {
+		return d.tryBox(ctx, cfg, image, true)
+	}
+	return b, err
+}
+
+// tryBox creates and starts a container, with an agent or without.
+func (d *docker) tryBox(ctx context.Context, cfg Config, image string, shell bool) (*box, error) {
+	const op = "start container"
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout,
+		&cubby.Error{Op: op, Code: cubby.CodeTimeout, Err: fmt.Errorf("the container did not start within %v", cfg.StartTimeout), Hint: "Config.StartTimeout"})
+	defer cancel()
+	config, host, err := settings(cfg, image, shell)
+	if err != nil {
+		return nil, err
+	}
+	name := cfg.NamePrefix + strings.ToLower(rand.Text()[:12])
+	made, err := d.api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
+	if err != nil {
+		if errdefs.IsNotFound(err) && strings.Contains(err.Error(), "o such image") {
+			return nil, &cubby.Error{Op: op, Code: cubby.CodeNotFound, Err: fmt.Errorf("%w: %s", ErrImageMissing, image)}
+		}
+		return nil, d.explain(ctx, op, err)
+	}
+	for _, w := range made.Warnings {
+		// A bound that the kernel cannot hold: better no container.
+		if limit := unheld(w); limit != "" {
+			_ = (&box{d: d, id: made.ID}).remove()
+			return nil, &cubby.Error{Op: op, Code: cubby.CodeUnimplemented, Err: fmt.Errorf("%w: %s", codeexec.ErrLimitNotEnforceable, w)}
+		}
+		cfg.Logger.WarnContext(ctx, "docker warns", "container", name, "warning", w)
+	}
+	b := &box{d: d, id: made.ID, name: name, shell: shell}
+	if err := b.start(ctx); err != nil {
+		_ = b.remove() // it cannot be used, whatever becomes of it
+		return nil, err
+	}
+	return b, nil
+}
+
+// unheld returns a daemon's warning if it says that a limit is ignored.
+func unheld(warning string) string {
+	if strings.Contains(warning, "discarded") && !strings.Contains(strings.ToLower(warning), "swap") {
+		return warning
+	}
+	return ""
+}
+
+// start attaches to the container, starts it and waits for its agent.
+func (b *box) start(ctx context.Context) error {
+	const op = "start container"
+	// The connection outlives ctx.
+	conn, err := b.d.api.ContainerAttach(context.WithoutCancel(ctx), b.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return b.d.explain(ctx, op, err)
+	}
+	ended := b.watch()
+	b.exit = ended
+	if _, err := b.d.api.ContainerStart(ctx, b.id, client.ContainerStartOptions{}); err != nil {
+		conn.Close()
+		if text := err.Error(); strings.Contains(text, `exec: "sh"`) || strings.Contains(text, "executable file not found") {
+			return &cubby.Error{Op: op, Code: cubby.CodeUnimplemented, Err: fmt.Errorf("%w: %w", ErrNoInterpreter, err), Hint: "use an image like python:3-slim"}
+		}
+		return b.d.explain(ctx, op, err)
+	}
+	l, err := newLink(ctx, conn.Conn, conn.Reader)
+	if err != nil {
+		if ctx.Err() != nil {
+			return codeexec.Fail(op, cubby.CodeTimeout, context.Cause(ctx))
+		}
+		return b.gone(op, l, err)
+	}
+	b.link, b.tools = l, l.hello.Tools
+	switch {
+	case b.shell:
+		return b.probe(ctx)
+	case l.hello.Version == 0:
+		return errNoAgent
+	}
+	return nil
+}
+
+// watch returns a channel that says how the container ended.
+func (b *box) watch() <-chan exitState {
+	ended := make(chan exitState, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	wait := b.d.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
+	go func() {
+		defer cancel()
+		select {
+		case r := <-wait.Result:
+			ended <- exitState{code: r.StatusCode}
+		case err := <-wait.Error:
+			ended <- exitState{err: err}
+		}
+	}()
+	return ended
+}
+
+// gone describes a container that has ended, with its last words.
+func (b *box) gone(op string, l *link, cause error) error {
+	how := cause
+	select {
+	case s := <-b.exit:
+		switch {
+		case s.err != nil:
+			how = fmt.Errorf("the daemon went away: %w", s.err)
+		case s.code == 137:
+			how = errors.New("it was killed, or it had no memory left (exit code 137)")
+		default:
+			how = fmt.Errorf("it ended with exit code %d", s.code)
+		}
+		if errors.Is(cause, errProtocol) || errors.Is(cause, errKilledInVain) {
+			how = cause
+		}
+	case <-time.After(time.Second):
+	}
+	last := l.log.String()
+	if last != "" {
+		last = "; its last words:" + lastLines(last)
+	}
+	return &cubby.Error{
+		Op: op, Code: cubby.CodeSandboxGone, Err: fmt.Errorf("%w: %w%s", ErrContainerGone, how, last),
+		Hint: "the next call gets a new one; its files are lost",
+	}
+}
+
+// remove ends and removes the container. One that is gone is no error.
+func (b *box) remove() error {
+	if b.link != nil {
+		b.link.close(errRemoved)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	_, err := b.d.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	if errdefs.IsConflict(err) { // it is being removed
+		wait := b.d.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+		select {
+		case <-wait.Result:
+			return nil
+		case werr := <-wait.Error:
+			if errdefs.IsNotFound(werr) {
+				return nil
+			}
+		}
+	}
+	return b.d.explain(ctx, "remove container", err)
+}
+
+var errRemoved = errors.New("the container was removed")
+
+// settings are the container's: closed, unless cfg opens it.
+func settings(cfg Config, image string, shell bool) (*container.Config, *container.HostConfig, error) {
+	labels := maps.Clone(cfg.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[labelExecutor], labels[labelOwner] = "true", owner()
+	env := map[string]string{"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
+	maps.Copy(env, cfg.Env)
+	var vars []string
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.Contains(env[k], "\x00") {
+			return nil, nil, invalid(fmt.Sprintf("%.100q is no name of a variable, or its value holds a NUL", k), "")
+		}
+		vars = append(vars, k+"="+env[k])
+	}
+	uid, gid := numbers(cfg.User)
+	tmpfs := fmt.Sprintf("rw,nosuid,nodev,exec,mode=1777,size=%d,nr_inodes=%d", cfg.DiskBytes, max(cfg.DiskBytes/4096, 1024))
+	if uid != "" {
+		tmpfs += ",uid=" + uid
+	}
+	if gid != "" {
+		tmpfs += ",gid=" + gid
+	}
+	pids := int64(cfg.MaxPIDs)
+	// The agent is process 1 itself: an init above it could not be killed from
+	// inside, but the agent could.
+	tini, source := shell, agentSource
+	if shell {
+		source = ""
+	}
+	gpus, err := parseGPUs(cfg.GPUs)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := &container.Config{
+		Image: image, User: cfg.User, Env: vars, Labels: labels, WorkingDir: "/",
+		Entrypoint: []string{"sh", "-c", boot, "cubby"}, Cmd: []string{source},
+		// The container ends with the connection.
+		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true, StdinOnce: true,
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+	host := &container.HostConfig{
+		AutoRemove: true, NetworkMode: container.NetworkMode(cfg.Network), Binds: cfg.Binds, Runtime: cfg.Runtime,
+		ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges:true"},
+		IpcMode: "private", ShmSize: min(cfg.DiskBytes, 64<<20), Tmpfs: map[string]string{"/tmp": tmpfs},
+		// The agent's output is nothing to keep.
+		LogConfig: container.LogConfig{Type: "none"}, Init: &tini,
+		Resources: container.Resources{
+			Memory: cfg.MemoryBytes, MemorySwap: cfg.MemoryBytes, NanoCPUs: int64(cfg.CPUs * 1e9), PidsLimit: &pids, DeviceRequests: gpus,
+			Ulimits: []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}, {Name: "nofile", Soft: 1024, Hard: 4096}},
+		},
+	}
+	if cfg.Customize != nil {
+		cfg.Customize(config, host)
+	}
+	return config, host, nil
+}
+
+// numbers returns uid and gid of a user that is given by numbers.
+func numbers(user string) (uid, gid string) {
+	uid, gid, _ = strings.Cut(user, ":")
+	if _, err := strconv.ParseUint(uid, 10, 32); err != nil {
+		uid = ""
+	}
+	if _, err := strconv.ParseUint(gid, 10, 32); err != nil {
+		gid = ""
+	}
+	return uid, gid
+}
+
+// parseGPUs understands what docker run --gpus does: "all", a number, or fields
+// like "device=0,1" and "count=2" and "driver=nvidia" and "capabilities=compute".
+func parseGPUs(s string) ([]container.DeviceRequest, error) {
+	if s == "" {
+		return nil, nil
+	}
+	r := container.DeviceRequest{Capabilities: [][]string{{"gpu"}}}
+	bad := invalid(fmt.Sprintf("%.100q is no choice of GPUs", s), `it is like "all", "2" or "device=0,1"`)
+	if devices, ok := strings.CutPrefix(s, "device="); ok && !strings.Contains(devices, "=") {
+		s = `"` + s + `"` // commas are between devices
+	}
+	fields, err := csv.NewReader(strings.NewReader(s)).Read()
+	if err != nil {
+		return nil, bad
+	}
+	for _, field := range fields {
+		key, value, found := strings.Cut(field, "=")
+		if !found {
+			key, value = "count", field
+		}
+		switch key {
+		case "count":
+			r.Count = -1
+			if value != "all" {
+				if r.Count, err = strconv.Atoi(value); err != nil || r.Count < 1 {
+					return nil, bad
+				}
+			}
+		case "device":
+			r.DeviceIDs = strings.Split(value, ",")
+		case "driver":
+			r.Driver = value
+		case "capabilities":
+			r.Capabilities = [][]string{append(strings.Split(value, ","), "gpu")}
+		default:
+			return nil, bad
+		}
+	}
+	if r.Count == 0 && len(r.DeviceIDs) == 0 {
+		r.Count = -1
+	}
+	if r.Count != 0 && len(r.DeviceIDs) > 0 {
+		return nil, bad
+	}
+	return []container.DeviceRequest{r}, nil
+}
+
+// languages are what it can run.
+func (b *box) languages() []string {
+	var have []string
+	tools := b.tools
+	if tools["python3"] != "" {
+		have = append(have, codeexec.Python)
+	}
+	if tools["bash"] != "" || tools["sh"] != "" {
+		have = append(have, codeexec.Bash)
+	}
+	if tools["node"] != "" {
+		have = append(have, codeexec.JavaScript)
+	}
+	return have
+}
