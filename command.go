@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -97,9 +98,7 @@ func (c *Command) open(ctx context.Context, method string, req any, header ...st
 func (c *Command) follow() {
 	end, err := c.events()
 	c.result = &CommandResult{Duration: time.Since(c.began), ExitCode: -1}
-	c.stdout.flush()
-	c.stderr.flush()
-	c.result.Stdout, c.result.Stderr = c.stdout.out.text.String(), c.stderr.out.text.String()
+	c.result.Stdout, c.result.Stderr = c.stdout.flush(), c.stderr.flush()
 	c.result.Truncated = c.stdout.truncated || c.stderr.truncated
 	switch {
 	case err == nil:
@@ -303,7 +302,7 @@ type sink struct {
 	out       output
 	to        io.Writer
 	call      func(string)
-	cut       []byte // of a character, for call
+	cut       string // the beginning of a character, for call
 	truncated bool
 }
 
@@ -332,28 +331,34 @@ func (k *sink) take(b []byte) error {
 	if k.call == nil || text == "" {
 		return nil
 	}
-	whole := append(k.cut, text...)
+	whole := k.cut + text
 	n := len(whole) - incomplete(whole)
-	k.cut = append([]byte(nil), whole[n:]...)
+	k.cut = strings.Clone(whole[n:]) // not all of whole
 	if n > 0 {
-		k.call(string(whole[:n]))
+		k.call(whole[:n])
 	}
 	return nil
 }
 
-// flush hands on a character that never became whole.
-func (k *sink) flush() {
-	if len(k.cut) > 0 {
-		k.call(string(k.cut))
+// flush hands on a character that never became whole, unless it was the bound
+// that cut it, and returns what was kept.
+func (k *sink) flush() string {
+	text := k.out.text.String()
+	if k.truncated {
+		return text[:len(text)-incomplete(text)]
 	}
+	if len(k.cut) > 0 {
+		k.call(k.cut)
+	}
+	return text
 }
 
 // incomplete is how many bytes at the end of b begin a character that is not
 // whole.
-func incomplete(b []byte) int {
+func incomplete(b string) int {
 	for i := 1; i <= min(len(b), utf8.UTFMax-1); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+			if c >= utf8.RuneSelf && !utf8.FullRuneInString(b[len(b)-i:]) {
 				return i
 			}
 			return 0

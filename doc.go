@@ -20,9 +20,28 @@
 //	fmt.Print(ex.Stdout)
 //
 // An error of the code that ran is not an error of RunCode: it is in
-// [Execution.Error]. Every error of this package is an [*Error] whose [Code]
-// says what kind it is.
+// [Execution.Error]. A sandbox also runs commands, which are processes of their
+// own ([Sandbox.Commands]), has files that are read, written, copied and watched
+// ([Sandbox.Files]), and ports that are reached over HTTP ([Sandbox.Transport],
+// [Sandbox.Host]) or as they are ([Sandbox.Dial]):
 //
-// What a sandbox answers is treated as hostile: lines, results, listings and
-// error messages are all bounded.
+//	res, err := sbx.Commands().Run(ctx, "make test", cubby.WithCwd("/src"), cubby.WithUser("root"))
+//	if err != nil {
+//		return err // not of the command: its status is in res
+//	}
+//	fmt.Println(res.ExitCode, res.Stdout)
+//
+// It lives until its timeout ([WithLifetime], [Sandbox.SetTimeout]) or its end
+// ([Sandbox.Kill]), also when its program does not: [Client.List] and
+// [Client.Connect] find it again. A private Cubby's ends with the program.
+//
+// Every error of this package is an [*Error] whose [Code] says what kind it is:
+// [CodeSandboxGone] for a sandbox that has ended, [CodePaused] for one that is
+// paused, [CodeUnimplemented] for what this server cannot do. Nothing is tried
+// again by itself, except that a server that does not know the newest form of a
+// call is asked in the one before it.
+//
+// What a sandbox answers is treated as hostile: lines, frames, results, output,
+// listings and error messages are all bounded. What a caller asks to have
+// unbounded ([Files.Open], [StdoutTo], [Sandbox.Transport]) says so.
 package cubby

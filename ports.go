@@ -99,9 +99,5 @@ func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.s.token != "" && (t.port == protocol.EnvdPort || t.port == protocol.CodeInterpreterPort) {
 		out.Header.Set(protocol.HeaderAccessToken, t.s.token)
 	}
-	through := t.s.client.http.Transport
-	if through == nil {
-		through = http.DefaultTransport
-	}
-	return through.RoundTrip(out)
+	return t.s.client.through().RoundTrip(out)
 }

@@ -3,6 +3,7 @@ package cubby_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +127,40 @@ func TestLinksNeedAToken(t *testing.T) {
 	}
 	if link, err := sbx.Files().UploadURL("x", -1); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 		t.Errorf("got %q, %v", link, err)
+	}
+}
+
+// TestDialWithoutTunnels: servers that know no CONNECT say so in many ways.
+func TestDialWithoutTunnels(t *testing.T) {
+	for status, want := range map[int]cubby.Code{
+		http.StatusNotFound: cubby.CodeUnimplemented, http.StatusMethodNotAllowed: cubby.CodeUnimplemented,
+		http.StatusBadRequest: cubby.CodeUnimplemented, http.StatusForbidden: cubby.CodePermissionDenied,
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodConnect {
+				io.WriteString(w, `{"sandboxID":"isbx1"}`)
+				return
+			}
+			if r.Host != "81-isbx1.cubby:80" || r.Header.Get("E2b-Sandbox-Id") != "isbx1" || r.Header.Get("E2b-Sandbox-Port") != "81" {
+				t.Errorf("asked for %s with %v", r.Host, r.Header)
+			}
+			w.WriteHeader(status)
+		}))
+		c, err := cubby.NewClient(cubby.Config{APIURL: srv.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sbx, err := c.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sbx.Dial(t.Context(), 81); cubby.CodeOf(err) != want {
+			t.Errorf("%d: %v", status, err)
+		}
+		if _, err := sbx.Dial(t.Context(), 0); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+			t.Errorf("port 0: %v", err)
+		}
+		srv.CloseClientConnections()
+		srv.Close()
 	}
 }

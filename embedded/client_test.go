@@ -3,13 +3,17 @@ package embedded_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -343,5 +347,82 @@ func TestPort(t *testing.T) {
 	}
 	if _, err := (&http.Client{Transport: sbx.Transport(0)}).Post("http://sandbox/", "", io.NopCloser(bytes.NewReader(nil))); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 		t.Errorf("port 0: %v", err)
+	}
+}
+
+// TestDial talks to a server of no protocol inside the sandbox.
+func TestDial(t *testing.T) {
+	sbx := create(t)
+	ctx := bounded(t)
+	_, err := sbx.Commands().StartExec(ctx, []string{"python3", "-c", `
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            self.wfile.write(line.upper())
+            if line == b"bye\n": return
+class Server(socketserver.ThreadingTCPServer): request_queue_size = 128
+Server(("127.0.0.1", 8125), Echo).serve_forever()`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the server listens", func() bool {
+		conn, err := sbx.Dial(ctx, 8125)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			conn, err := sbx.Dial(ctx, 8125)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			for _, line := range []string{fmt.Sprintf("hello %d\n", i), "bye\n"} {
+				if _, err := io.WriteString(conn, line); err != nil {
+					t.Error(err)
+				}
+			}
+			if b, err := io.ReadAll(conn); err != nil || string(b) != fmt.Sprintf("HELLO %d\nBYE\n", i) {
+				t.Errorf("connection %d: %q, %v", i, b, err)
+			}
+		})
+	}
+	all.Wait()
+
+	conn, err := sbx.Dial(ctx, 8125)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read past its deadline: %v", err)
+	}
+	if got, want := conn.RemoteAddr().String(), sbx.ID()+":8125"; got != want {
+		t.Errorf("connected to %s, want %s", got, want)
+	}
+	if _, err := sbx.Dial(ctx, 8126); cubby.CodeOf(err) != cubby.CodeSandboxGone || !strings.Contains(err.Error(), "port is not open") {
+		t.Errorf("a closed port: %v", err)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := sbx.Dial(over, 8125); cubby.CodeOf(err) != cubby.CodeCanceled {
+		t.Errorf("with a context that is over: %v", err)
+	}
+
+	// The end of the sandbox is the end of its connections.
+	if err := sbx.Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read from a sandbox that has ended: %v", err)
 	}
 }
