@@ -44,6 +44,9 @@ type Traits struct {
 // Run runs the suite. open makes an executor whose executions may take a minute
 // or more; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) codeexec.CodeExecutor, traits Traits) {
+	if traits.Short == nil || traits.Timeout <= 0 {
+		t.Fatal("Traits.Short and Traits.Timeout are needed")
+	}
 	if traits.MaxOutput == 0 {
 		traits.MaxOutput = cubby.DefaultMaxOutput
 	}

@@ -42,6 +42,23 @@ func (f files) PutFiles(ctx context.Context, ws codeexec.Workspace, put []codeex
 	return codeexec.Fail(op, cubby.CodeInternal, f.unpack(ctx, ws, &p))
 }
 
+// restage sends what was packed, also where a part of it was staged read-only
+// before, below the paths to.
+func (f files) restage(ctx context.Context, ws codeexec.Workspace, p *workdir.Packer, to ...string) error {
+	err := f.unpack(ctx, ws, p)
+	if cubby.CodeOf(err) != cubby.CodePermissionDenied {
+		return err
+	}
+	args := []string{ws.Path}
+	for _, t := range to {
+		args = append(args, "./"+t)
+	}
+	if _, _, failed := f.e.run(ctx, script{text: unprotect, args: args}); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return f.unpack(ctx, ws, p)
+}
+
 // unpack sends what was packed into a workspace, in one call of the machine.
 func (f files) unpack(ctx context.Context, ws codeexec.Workspace, p *workdir.Packer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.e.cfg.FileTimeout,
@@ -102,11 +119,11 @@ func (f files) StageDirectory(ctx context.Context, ws codeexec.Workspace, src, t
 	if err := p.AddHost(src, to, opt.ReadOnly); err != nil {
 		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, f.unpack(ctx, ws, &p))
+	return codeexec.Fail(op, cubby.CodeInternal, f.restage(ctx, ws, &p, path.Clean(to)))
 }
 
 // StageInputs implements [codeexec.WorkspaceFS]: one call for all that comes from
-// outside, and one for all that is in the workspace already.
+// outside, and two where something is in the workspace already.
 func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []codeexec.InputSpec) error {
 	const op = "stage inputs"
 	e := f.e
@@ -128,8 +145,9 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	var p workdir.Packer
 	defer p.Close()
 	var (
-		args  []string
-		moved []workdir.Input
+		args   []string
+		places []string // of what comes from outside
+		moved  []workdir.Input
 	)
 	now := time.Now()
 	for _, in := range inputs {
@@ -140,10 +158,12 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		switch in.Scheme {
 		case workdir.SchemeArtifact:
 			version, err = f.artifact(ctx, &p, rec, in)
+			places = append(places, in.To)
 		case workdir.SchemeHost:
 			if err = workdir.CheckHostBase(e.cfg.HostBase, in.Path); err == nil {
 				err = p.AddHost(in.Path, in.To, in.ReadOnly)
 			}
+			places = append(places, in.To)
 		default:
 			mode, access := "copy", "rw"
 			if in.ReadOnly {
@@ -160,14 +180,22 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		rec.AddInput(in, version, now)
 	}
 	if len(moved) < len(inputs) {
-		if err := f.unpack(ctx, ws, &p); err != nil {
+		if len(moved) == 0 {
+			// The record travels along.
+			if err := p.AddFile(workdir.RecordFile, rec.JSON(), 0); err != nil {
+				return codeexec.Fail(op, cubby.CodeInternal, err)
+			}
+		}
+		if err := f.restage(ctx, ws, &p, places...); err != nil {
 			return codeexec.Fail(op, cubby.CodeInternal, err)
 		}
 	}
-	if len(moved) > 0 {
-		if err := f.place(ctx, ws, args, moved); err != nil {
-			return codeexec.Fail(op, cubby.CodeInternal, err)
-		}
+	if len(moved) == 0 {
+		e.remember(ws, rec)
+		return nil
+	}
+	if err := f.place(ctx, ws, args, moved); err != nil {
+		return codeexec.Fail(op, cubby.CodeInternal, err)
 	}
 	return codeexec.Fail(op, cubby.CodeInternal, e.keep(ctx, ws, rec))
 }
@@ -222,11 +250,15 @@ func (e *Engine) record(ws codeexec.Workspace) *workdir.Record {
 	return workdir.NewRecord(ws.ID, time.Now())
 }
 
+func (e *Engine) remember(ws codeexec.Workspace, rec *workdir.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.records[ws.Path] = rec
+}
+
 // keep writes a workspace's record down, here and there.
 func (e *Engine) keep(ctx context.Context, ws codeexec.Workspace, rec *workdir.Record) error {
-	e.mu.Lock()
-	e.records[ws.Path] = rec
-	e.mu.Unlock()
+	e.remember(ws, rec)
 	_, _, err := e.run(ctx, script{
 		text: `nonce=$1; cd -P -- "$2" 2>/dev/null || { printf '%s gone\n' "$nonce" >&2; exit 125; }
 cat >.metadata.new.tmp && mv -f .metadata.new.tmp metadata.json`,

@@ -232,17 +232,12 @@ func (p *Packer) WriteTo(w io.Writer) (int64, error) {
 	return c.n, tw.Close()
 }
 
-// sorted puts folders first, parents before what is in them.
+// sorted puts what is in a folder right after it: tar makes a folder read-only,
+// if it is to be that, as soon as it comes to something elsewhere.
 func (p *Packer) sorted() []string {
 	names := slices.Clone(p.order)
 	slices.SortFunc(names, func(a, b string) int {
-		if da, db := p.items[a].dir, p.items[b].dir; da != db {
-			if da {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+		return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
 	})
 	return names
 }
