@@ -252,8 +252,10 @@ func (b *box) prepare(info *cubby.Info, now time.Time) error {
 	if b.h.cfg.Lifetime > 0 {
 		b.endBy = now.Add(b.h.cfg.Lifetime)
 	}
+	programs := b.have
+	programs.FileSizeBytes = 0 // a program's own is none of what can be asked for
 	engine, err := posixws.New(machine{b, b.h.cfg.User}, posixws.Config{
-		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, MaxOutput: b.h.cfg.MaxOutput, Have: b.have,
+		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
 		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe,
 	})
 	b.engine = engine

@@ -99,8 +99,13 @@ type process struct {
 
 // Write implements [posixws.Process].
 func (p *process) Write(b []byte) (int, error) {
-	if err := p.cmd.Write(p.life, b); err != nil {
-		return 0, p.b.h.why(p.life, err)
+	ctx, cancel := context.WithCancel(p.b.h.ctx)
+	defer cancel()
+	// What a program read last, before it ended, was written all the same.
+	stop := context.AfterFunc(p.life, func() { time.AfterFunc(dieTime, cancel) })
+	defer stop()
+	if err := p.cmd.Write(ctx, b); err != nil {
+		return 0, p.b.h.why(context.Background(), err)
 	}
 	return len(b), nil
 }
