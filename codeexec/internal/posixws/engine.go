@@ -223,7 +223,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 
 // brief makes what a machine said fit for an error.
 func brief(text string) string {
-	text = strings.TrimSpace(text)
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 	if len(text) > 300 {
 		text = text[:300]
 	}

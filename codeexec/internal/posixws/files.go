@@ -46,7 +46,7 @@ func (f files) PutFiles(ctx context.Context, ws codeexec.Workspace, put []codeex
 // before, below the paths to.
 func (f files) restage(ctx context.Context, ws codeexec.Workspace, p *workdir.Packer, to ...string) error {
 	err := f.unpack(ctx, ws, p)
-	if cubby.CodeOf(err) != cubby.CodePermissionDenied {
+	if c := cubby.CodeOf(err); c != cubby.CodePermissionDenied && c != cubby.CodeConflict {
 		return err
 	}
 	args := []string{ws.Path}

@@ -80,6 +80,8 @@ func Extract(ctx context.Context, m Machine, folder string, archive io.Reader) e
 		e.Code = cubby.CodeNoSpace
 	case strings.Contains(text, "Permission denied") || strings.Contains(text, "Read-only file system"):
 		e.Code = cubby.CodePermissionDenied
+	case strings.Contains(text, "File exists") || strings.Contains(text, "Not a directory") || strings.Contains(text, "Is a directory"):
+		e.Code = cubby.CodeConflict // or a folder that is read-only, which looks the same
 	case code == 126 || code == 127:
 		e.Code, e.Hint = cubby.CodeUnimplemented, "use an image with tar"
 	}

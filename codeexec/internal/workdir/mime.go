@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // sniffLen is how much of a file tells its type.
@@ -41,13 +43,8 @@ func MIMEType(name string, content []byte) string {
 			return known
 		}
 		return sniffed
-	case text, sniffed == "application/octet-stream" && !isText(known), sniffed == "application/zip" && strings.Contains(known, "openxml"):
+	case text, sniffed == "application/octet-stream" && !codeexec.IsTextMIME(known), sniffed == "application/zip" && strings.Contains(known, "openxml"):
 		return known
 	}
 	return sniffed
-}
-
-func isText(mime string) bool {
-	return strings.HasPrefix(mime, "text/") || strings.HasPrefix(mime, "application/json") || strings.HasSuffix(mime, "+json") ||
-		strings.HasSuffix(mime, "+xml") || strings.HasSuffix(mime, "/yaml") || strings.HasSuffix(mime, "/toml")
 }
