@@ -499,7 +499,7 @@ def main():
             # What was printed before an error is read before it, as far as can be
             # known: stdout comes first.
             for fd in sorted(p.outputs, key=lambda fd: p.outputs[fd] == "E"):
-                if fd in ready and readers.get(fd) is p:
+                if fd in ready and readers.get(fd) is p and (p.credit > 0 or p.left == 0):
                     if p.quiet is not None:
                         p.quiet = now + 2
                     if p.drain(fd):

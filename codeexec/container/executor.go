@@ -294,10 +294,17 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if err := x.place(ctx, &p); err != nil {
 		return err
 	}
-	if err := x.each(ctx); err != nil || x.e.cfg.Fresh {
+	err = x.each(ctx)
+	if x.e.cfg.Fresh || x.box.link.cause() != nil {
 		return err
 	}
-	return x.tidy(ctx)
+	// Also after a caller who gave up.
+	tctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if terr := x.tidy(tctx); err == nil {
+		err = terr
+	}
+	return err
 }
 
 func (x *execute) each(ctx context.Context) error {
@@ -440,6 +447,9 @@ func (x *execute) block(ctx context.Context, i int, b codeexec.CodeBlock) error 
 	k.EndProgram(code, ended.TimedOut, ended.Dropped > 0)
 	if code != 0 && !ended.TimedOut && x.limit == "" {
 		x.limit = limitOf(ended, full.String())
+	}
+	if err == nil && ctx.Err() != nil {
+		return context.Cause(ctx) // it was ended for that
 	}
 	return x.box.failure("execute code", err)
 }
