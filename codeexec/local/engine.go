@@ -1,0 +1,320 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+)
+
+// engine implements [codeexec.Engine] in a folder of this machine.
+type engine struct {
+	cfg    Config
+	limits limits
+	n      atomic.Uint64
+
+	mu       sync.Mutex
+	closed   bool
+	made     map[string][]codeexec.Workspace // by execution id
+	records  map[string]*workdir.Record      // by path
+	sessions map[string]map[*session.Session]bool
+	running  int
+}
+
+func newEngine(cfg Config) (*engine, error) {
+	root, err := filepath.Abs(cmp.Or(cfg.Root, codeexec.DefaultRoot))
+	if err != nil {
+		return nil, err
+	}
+	if root == filepath.Dir(root) {
+		return nil, fmt.Errorf("the root %q cannot be the folder of workspaces", root)
+	}
+	cfg.Root = root
+	if err := workdir.CheckEnv(cfg.Env); err != nil {
+		return nil, err
+	}
+	return &engine{
+		cfg: cfg, limits: findLimits(), made: map[string][]codeexec.Workspace{}, records: map[string]*workdir.Record{},
+		sessions: map[string]map[*session.Session]bool{},
+	}, nil
+}
+
+// Manager implements [codeexec.Engine].
+func (e *engine) Manager() codeexec.WorkspaceManager { return manager{e} }
+
+// FS implements [codeexec.Engine].
+func (e *engine) FS() codeexec.WorkspaceFS { return files{e} }
+
+// Runner implements [codeexec.Engine].
+func (e *engine) Runner() codeexec.ProgramRunner { return runner{e} }
+
+// Describe implements [codeexec.Engine].
+func (e *engine) Describe() codeexec.Capabilities {
+	return codeexec.Capabilities{Isolation: "none", NetworkAllowed: true, Streaming: true, SupportsCleanEnv: true, Limits: e.limits.names()}
+}
+
+func (e *engine) close() error {
+	e.mu.Lock()
+	e.closed = true
+	var all []*session.Session
+	for _, of := range e.sessions {
+		all = slices.AppendSeq(all, maps.Keys(of))
+	}
+	e.mu.Unlock()
+	return closeAll(all)
+}
+
+func closeAll(sessions []*session.Session) error {
+	errs := make([]error, len(sessions))
+	var wg sync.WaitGroup
+	for i, s := range sessions {
+		wg.Go(func() { errs[i] = s.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// name returns the folder's name of a workspace, which must be one of this
+// engine's root: it is removed in the end.
+func (e *engine) name(ws codeexec.Workspace) (string, error) {
+	name := filepath.Base(ws.Path)
+	if filepath.Dir(ws.Path) != e.cfg.Root || filepath.Clean(ws.Path) != ws.Path || !strings.HasPrefix(name, "ws_") ||
+		strings.IndexByte(ws.Path, 0) >= 0 {
+		return "", fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.cfg.Root)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return "", errClosed
+	}
+	return name, nil
+}
+
+// open opens a workspace. Its folder must be there itself: a program may have
+// put a link to another one in its place.
+func (e *engine) open(ws codeexec.Workspace) (tree, error) {
+	name, err := e.name(ws)
+	if err != nil {
+		return tree{}, err
+	}
+	parent, err := os.OpenRoot(e.cfg.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tree{}, codeexec.ErrWorkspaceGone
+	} else if err != nil {
+		return tree{}, err
+	}
+	defer parent.Close()
+	before, err := parent.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !before.IsDir() {
+		return tree{}, codeexec.ErrWorkspaceGone
+	} else if err != nil {
+		return tree{}, err
+	}
+	root, err := parent.OpenRoot(name)
+	if err != nil {
+		return tree{}, fmt.Errorf("%w: %w", codeexec.ErrWorkspaceGone, err)
+	}
+	if now, err := root.Stat("."); err != nil || !os.SameFile(before, now) {
+		root.Close()
+		return tree{}, codeexec.ErrWorkspaceGone
+	}
+	return tree{root, ws.Path}, nil
+}
+
+// openRoot opens the folder of the workspaces, and makes it. In /tmp anybody
+// could have made it first, so it must be this user's alone to write to.
+func (e *engine) openRoot() (*os.Root, error) {
+	if err := os.MkdirAll(e.cfg.Root, 0o700); err != nil {
+		return nil, rootError(err)
+	}
+	root, err := os.OpenRoot(e.cfg.Root)
+	if err != nil {
+		return nil, rootError(err)
+	}
+	info, err := root.Stat(".")
+	if err == nil {
+		err = checkOwner(info)
+	}
+	if err != nil {
+		root.Close()
+		return nil, rootError(fmt.Errorf("%s: %w", e.cfg.Root, err))
+	}
+	return root, nil
+}
+
+func rootError(err error) error {
+	return &cubby.Error{Code: cubby.CodePermissionDenied, Err: err, Hint: "give a Root that is this user's own"}
+}
+
+type manager struct{ e *engine }
+
+// CreateWorkspace implements [codeexec.WorkspaceManager].
+func (m manager) CreateWorkspace(ctx context.Context, execID string, policy codeexec.WorkspacePolicy) (codeexec.Workspace, error) {
+	const op = "create workspace"
+	ws, err := m.create(ctx, execID, policy)
+	return ws, codeexec.Fail(op, cubby.CodeInternal, err)
+}
+
+func (m manager) create(ctx context.Context, execID string, policy codeexec.WorkspacePolicy) (codeexec.Workspace, error) {
+	e := m.e
+	none := codeexec.Workspace{}
+	if err := context.Cause(ctx); err != nil {
+		return none, err
+	}
+	if err := workdir.CheckID(execID); err != nil {
+		return none, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
+	}
+	if err := e.limits.check(codeexec.ResourceLimits{DiskBytes: policy.MaxDiskBytes}); err != nil {
+		return none, err
+	}
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return none, errClosed
+	}
+	root, err := e.openRoot()
+	if err != nil {
+		return none, err
+	}
+	defer root.Close()
+	now := time.Now()
+	name := workdir.Name(execID, now)
+	if policy.Persist {
+		name = workdir.PersistentName(execID)
+	}
+	err = root.Mkdir(name, 0o700)
+	if errors.Is(err, fs.ErrExist) && policy.Persist {
+		err = nil
+	}
+	if err != nil {
+		return none, err
+	}
+	ws := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.Root, name)}
+	t, err := e.open(ws)
+	if err != nil {
+		return none, err
+	}
+	defer t.root.Close()
+	for _, dir := range workdir.Dirs {
+		if err := t.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return none, err
+		}
+	}
+	rec := t.record()
+	if rec == nil {
+		rec = workdir.NewRecord(execID, now)
+		if err := t.writeRecord(rec); err != nil {
+			return none, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.records[ws.Path] = rec
+	if !slices.Contains(e.made[execID], ws) {
+		e.made[execID] = append(e.made[execID], ws)
+	}
+	return ws, nil
+}
+
+// record reads the tree's record; it is the workspace's own word, and one that
+// cannot be read counts as none.
+func (t tree) record() *workdir.Record {
+	f, err := t.root.OpenFile(workdir.RecordFile, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, workdir.MaxRecord+1))
+	if err != nil {
+		return nil
+	}
+	rec, err := workdir.ParseRecord(b)
+	if err != nil {
+		return nil
+	}
+	return rec
+}
+
+func (t tree) writeRecord(rec *workdir.Record) error {
+	var p workdir.Packer
+	defer p.Close()
+	if err := p.AddFile(workdir.RecordFile, rec.JSON(), 0o600); err != nil {
+		return err
+	}
+	return unpack(t.root, &p)
+}
+
+// Cleanup implements [codeexec.WorkspaceManager].
+func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
+	const op = "clean up workspace"
+	if _, err := m.e.name(ws); err != nil {
+		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+	}
+	return codeexec.Fail(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
+}
+
+// CleanupID implements [codeexec.WorkspaceManager]. It knows the workspaces that
+// this executor made, and the one that is kept for the id.
+func (m manager) CleanupID(ctx context.Context, execID string) error {
+	const op = "clean up workspaces"
+	e := m.e
+	if err := workdir.CheckID(execID); err != nil {
+		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+	}
+	e.mu.Lock()
+	all := slices.Clone(e.made[execID])
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return codeexec.Fail(op, cubby.CodeConflict, errClosed)
+	}
+	kept := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.Root, workdir.PersistentName(execID))}
+	if !slices.Contains(all, kept) {
+		all = append(all, kept)
+	}
+	var errs []error
+	for _, ws := range all {
+		errs = append(errs, e.cleanup(ctx, ws))
+	}
+	return codeexec.Fail(op, cubby.CodeInternal, errors.Join(errs...))
+}
+
+func (e *engine) cleanup(ctx context.Context, ws codeexec.Workspace) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	open := slices.Collect(maps.Keys(e.sessions[ws.Path]))
+	e.mu.Unlock()
+	if err := closeAll(open); err != nil {
+		return err
+	}
+	if err := removeTree(e.cfg.Root, filepath.Base(ws.Path)); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.records, ws.Path)
+	e.made[ws.ID] = slices.DeleteFunc(e.made[ws.ID], func(w codeexec.Workspace) bool { return w.Path == ws.Path })
+	if len(e.made[ws.ID]) == 0 {
+		delete(e.made, ws.ID)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+// Package local runs code on this machine, as the user that the program runs as.
+// There is no wall: code can read, change and send away whatever that user can.
+// It is for code that you would start yourself, and for development. For the
+// code of a model see codeexec/sandbox, which needs nothing to be installed.
+//
+//	ex, err := local.NewUnsafe(local.Config{})
+//	if err != nil { … }
+//	defer ex.Close()
+//	r, err := ex.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "print(6*7)"})
+//
+// What it does promise: each block is a process of its own that has a time, is
+// ended with what it started, writes a bounded output, and does not inherit the
+// program's variables (see [Config]). Files that come from and go to its
+// workspaces stay below them, whatever links say.
+//
+// Each program leads a session and a process group. When it ends, or its time
+// does, the group is killed, and on Linux also what left it: its descendants, and
+// every process that carries the program's own RUN_DIR variable. A process that
+// forks twice, leaves its session and drops its variables gets away. The package
+// does not make the caller's process the reaper of orphans (PR_SET_CHILD_SUBREAPER),
+// which would find those, too: that is a property of a whole process, and whose
+// it is decides its main function.
+//
+// It works on Linux and macOS.
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Defaults of [Config].
+const (
+	DefaultTimeout        = 10 * time.Second
+	DefaultSessionTimeout = time.Hour
+	defaultMaxPrograms    = 64
+)
+
+// Config says how code runs. The zero value is usable.
+type Config struct {
+	// WorkDir is where blocks run; it is made if it is not there, and its files
+	// last from call to call, one call at a time. Empty means a temporary folder for
+	// each call.
+	WorkDir string
+	// KeepFiles leaves temporary folders and the files that hold the code.
+	KeepFiles bool
+	// Timeout is that of each block, and of programs in workspaces that name none;
+	// 0 means 10 s.
+	Timeout time.Duration
+	// Delimiters are what the executor tells as its own; nil means those of
+	// tRPC-Agent's local executor: the fences python and tool_code. Empty and not nil
+	// means every fence in a language that it has.
+	Delimiters []codeexec.CodeBlockDelimiter
+
+	// Code gets these variables: PATH and the locale of this process, HOME (the
+	// folder that it runs in), TMPDIR, OUTPUT_DIR, RUN_DIR; then those of this
+	// process that Inherit names, or all with InheritAll, which hands over every
+	// secret among them; then Env.
+	Inherit    []string
+	InheritAll bool
+	Env        map[string]string
+
+	// MaxOutput bounds the output of an execution, and each of stdout and stderr of
+	// a program in a workspace, in bytes; 0 means cubby.DefaultMaxOutput. What is
+	// more is dropped.
+	MaxOutput int
+	// Limits bound each process of a block. MemoryBytes is its address space, of
+	// which node reserves some GiB at its start; on macOS it is refused.
+	// FileSizeBytes is each file that it writes. Others are refused, and as root
+	// all, unless setpriv is installed: root could lift them.
+	Limits codeexec.ResourceLimits
+	// MaxOpenFiles bounds the open files of each process; 0 leaves it as it is for
+	// this process.
+	MaxOpenFiles int
+
+	// Python, Bash and Node are the interpreters; empty means python3 (else
+	// python), bash and node of PATH. A language whose interpreter is not found is
+	// not among Languages.
+	Python, Bash, Node string
+
+	// Root is the folder of the workspaces; empty means codeexec.DefaultRoot. It
+	// must be this user's own.
+	Root string
+	// SessionTimeout is that of programs of StartProgram that name none; 0 means an
+	// hour.
+	SessionTimeout time.Duration
+	// MaxPrograms bounds how many blocks and programs run at a time; 0 means 64.
+	MaxPrograms int
+	// HostBase, if set, is the only folder that host:// inputs may come from.
+	HostBase string
+}
+
+// UnsafeExecutor implements [codeexec.CodeExecutor] and
+// [codeexec.EngineProvider]. It is safe for concurrent use.
+type UnsafeExecutor struct {
+	cfg          Config
+	languages    []string
+	interpreters map[string]*interpreter
+	engine       *engine
+
+	base   context.Context // ends with Close
+	closed context.CancelCauseFunc
+	calls  sync.WaitGroup
+	mu     sync.Mutex    // of closed against calls
+	turn   chan struct{} // of WorkDir; nil if each call has its own folder
+}
+
+var (
+	_ codeexec.CodeExecutor   = (*UnsafeExecutor)(nil)
+	_ codeexec.EngineProvider = (*UnsafeExecutor)(nil)
+)
+
+var errClosed = &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
+
+// NewUnsafe returns an executor without any isolation. It starts nothing.
+func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
+	const op = "new local executor"
+	if !supported {
+		return nil, &cubby.Error{
+			Op: op, Code: cubby.CodeUnimplemented, Err: errors.New("code cannot be run without a sandbox on this system, only on Linux and macOS"),
+			Hint: "use codeexec/container or codeexec/e2b",
+		}
+	}
+	invalid := func(err error) error { return codeexec.Fail(op, cubby.CodeInvalidArgument, err) }
+	if cfg.Timeout < 0 || cfg.SessionTimeout < 0 || cfg.MaxOutput < 0 || cfg.MaxPrograms < 0 || cfg.MaxOpenFiles < 0 {
+		return nil, invalid(errors.New("a bound is negative"))
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
+	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, cubby.DefaultMaxOutput)
+	cfg.MaxPrograms = cmp.Or(cfg.MaxPrograms, defaultMaxPrograms)
+	if cfg.Delimiters == nil {
+		cfg.Delimiters = codeexec.LocalDelimiters()
+	}
+	en, err := newEngine(cfg)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if err := en.limits.check(cfg.Limits); err != nil {
+		return nil, invalid(err)
+	}
+	e := &UnsafeExecutor{cfg: en.cfg, engine: en, interpreters: map[string]*interpreter{}}
+	if err := e.findInterpreters(); err != nil {
+		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+	}
+	if cfg.WorkDir != "" {
+		if e.cfg.WorkDir, err = filepath.Abs(cfg.WorkDir); err != nil {
+			return nil, invalid(err)
+		}
+		if err := os.MkdirAll(e.cfg.WorkDir, 0o755); err != nil {
+			return nil, invalid(err)
+		}
+		e.turn = make(chan struct{}, 1)
+	}
+	e.base, e.closed = context.WithCancelCause(context.Background())
+	return e, nil
+}
+
+// CodeBlockDelimiters implements [codeexec.CodeExecutor].
+func (e *UnsafeExecutor) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
+	return slices.Clone(e.cfg.Delimiters)
+}
+
+// Languages implements [codeexec.CodeExecutor].
+func (e *UnsafeExecutor) Languages() []string { return slices.Clone(e.languages) }
+
+// Engine implements [codeexec.EngineProvider].
+func (e *UnsafeExecutor) Engine() codeexec.Engine { return e.engine }
+
+// Close ends what runs. Workspaces stay until they are cleaned up.
+func (e *UnsafeExecutor) Close() error {
+	e.mu.Lock()
+	e.closed(errClosed)
+	e.mu.Unlock()
+	e.calls.Wait()
+	return e.engine.close()
+}
+
+// interpreter is a program that runs a language's files.
+type interpreter struct {
+	path string
+	ask  []string // arguments that make it print where it is in truth, if it can
+	once sync.Once
+	args []string // before the file
+}
+
+func (e *UnsafeExecutor) findInterpreters() error {
+	for _, l := range []struct {
+		language, given string
+		names           []string
+		interpreter     *interpreter
+	}{
+		// Unbuffered, because what was printed before a timeout is to be read.
+		{codeexec.Python, e.cfg.Python, []string{"python3", "python"}, &interpreter{args: []string{"-u"}, ask: []string{"-c", "import sys; print(sys.executable)"}}},
+		{codeexec.Bash, e.cfg.Bash, []string{"bash"}, &interpreter{}},
+		{codeexec.JavaScript, e.cfg.Node, []string{"node"}, &interpreter{}},
+	} {
+		names := l.names
+		if l.given != "" {
+			names = []string{l.given}
+		}
+		for _, name := range names {
+			found, err := exec.LookPath(name)
+			if err != nil && l.given != "" {
+				return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("the interpreter of %s: %w", l.language, err)}
+			}
+			if err != nil {
+				continue
+			}
+			if l.interpreter.path, err = filepath.Abs(found); err != nil {
+				return err
+			}
+			e.interpreters[l.language] = l.interpreter
+			e.languages = append(e.languages, l.language)
+			break
+		}
+	}
+	if len(e.languages) == 0 {
+		return &cubby.Error{
+			Code: cubby.CodeUnavailable, Err: errors.New("neither python3 nor bash nor node is on PATH"),
+			Hint: "install Python 3, or name it in Config.Python",
+		}
+	}
+	return nil
+}
+
+// command returns the interpreter and its arguments. The python3 of a version
+// manager is a script that costs 100 ms a start and looks at HOME: Python is
+// asked once where it is.
+func (i *interpreter) command(ctx context.Context, env []string) (string, []string) {
+	i.once.Do(func() {
+		if i.ask == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, i.path, i.ask...)
+		cmd.Env = env
+		cmd.WaitDelay = time.Second
+		if out, err := cmd.Output(); err == nil {
+			if real := strings.TrimSpace(string(out)); filepath.IsAbs(real) {
+				if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+					i.path = real
+				}
+			}
+		}
+	})
+	return i.path, i.args
+}
