@@ -43,7 +43,9 @@ func (s *Sandbox) tunnel(ctx context.Context, port int) (net.Conn, error) {
 		Body: theirs, ContentLength: -1,
 	}).WithContext(life)
 	if s.client.sandbox == nil {
-		req.Host = base.Host
+		if req.Host = base.Host; base.Port() == "" {
+			req.Host = net.JoinHostPort(base.Host, "80")
+		}
 	}
 	s.route(req.Header, port)
 	stop := context.AfterFunc(ctx, func() {
