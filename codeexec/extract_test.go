@@ -70,7 +70,15 @@ func TestExtractCodeBlocks(t *testing.T) {
 			opts:  codeexec.ExtractOptions{AllBare: true},
 			want:  blocks{{Code: "a\n", Language: "python"}, {Code: "42\n"}},
 		},
-		"blank blocks are left out":        {reply: "```python\n\n```\n```python\n```\n"},
+		"blank blocks are left out": {reply: "```python\n\n```\n```python\n```\n"},
+		"a fence after text": {
+			reply: "I run: ```python\nprint(1)\n```\nDone. And ```json\n{}\n```\n",
+			want:  blocks{{Code: "print(1)\n", Language: "python"}},
+		},
+		"a fence that ends on a line of code": {
+			reply: "```python\na = 1\nprint(a)```\nDone.\n\n```python\nb\n```\n",
+			want:  blocks{{Code: "a = 1\nprint(a)", Language: "python"}, {Code: "b\n", Language: "python"}},
+		},
 		"text in backticks is no fence":    {reply: "Use ```print(1)``` and\n```python print(2)```\n"},
 		"no fence: no code":                {reply: "print(1)"},
 		"no fence: code if that is asked":  {reply: "print(1)", opts: codeexec.ExtractOptions{WholeReply: true}, want: blocks{{Code: "print(1)"}}},
@@ -136,6 +144,7 @@ func TestExtractIsLinear(t *testing.T) {
 		"texts on one line":         strings.Repeat("<code>a</code>", n),
 		"texts without an end":      strings.Repeat("<code>a", n),
 		"bare fences":               strings.Repeat("```\n", n),
+		"ends on lines of code":     strings.Repeat("~~~a\nx~~~\n```py\nx```\n", n),
 		"nested and never finished": strings.Repeat("```a\n```b\n```\n", n),
 	} {
 		t.Run(name, func(t *testing.T) {

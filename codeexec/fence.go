@@ -66,7 +66,11 @@ func findFences(reply string) []fence {
 		where  []int       // their lines
 	)
 	for line := range strings.Lines(reply) {
-		if f, ok := parseFenceLine(line); ok {
+		f, ok := parseFenceLine(line)
+		if !ok {
+			f, ok = parseFenceAfterText(line)
+		}
+		if ok {
 			parsed = append(parsed, f)
 			where = append(where, len(lines))
 		}
@@ -81,13 +85,32 @@ func findFences(reply string) []fence {
 		if end < len(parsed) {
 			last = where[end]
 		}
-		found = append(found, fence{open.char, open.length, open.indent, open.info, lines[where[i]+1 : last]})
-		i = end
+		f := fence{open.char, open.length, open.indent, open.info, lines[where[i]+1 : last]}
 		if closed {
-			i++
+			end++
+		} else if at := f.cutAtLineEnd(); at >= 0 {
+			// Fences after that are not in it.
+			for end = i + 1; end < len(parsed) && where[end] <= where[i]+1+at; end++ {
+			}
 		}
+		found = append(found, f)
+		i = end
 	}
 	return found
+}
+
+// cutAtLineEnd ends a block that no line of its own closes at the first line
+// whose end is a fence, and returns that line's number, -1 if there is none.
+func (f *fence) cutAtLineEnd() int {
+	mark := strings.Repeat(string(f.char), f.length)
+	for i, line := range f.lines {
+		text := strings.TrimRight(line, " \t\r\n")
+		if code := strings.TrimRight(text, string(f.char)); code != "" && strings.HasSuffix(text, mark) {
+			f.lines = append(f.lines[:i:i], code)
+			return i
+		}
+	}
+	return -1
 }
 
 // matcher finds where blocks end. It is asked in the order of the lines.
@@ -181,6 +204,24 @@ func parseFenceLine(line string) (fenceLine, bool) {
 		char: char, length: min(length, maxFence), indent: len(text) - len(rest), marker: marker,
 		info: infoLanguage(info), bare: info == "",
 	}, true
+}
+
+// parseFenceAfterText reads a line of text that ends in a fence with the name of
+// a language: "Let me try: ```python".
+func parseFenceAfterText(line string) (fenceLine, bool) {
+	text := strings.TrimRight(line, " \t\r\n")
+	at := strings.IndexByte(text, '`')
+	if at < 0 {
+		return fenceLine{}, false
+	}
+	info := strings.TrimLeft(text[at:], "`")
+	length := len(text) - at - len(info)
+	name := strings.ToLower(info)
+	_, known := aliases[name]
+	if length < 3 || info == "" || !known && !dataLanguages[name] {
+		return fenceLine{}, false
+	}
+	return fenceLine{char: '`', length: min(length, maxFence), info: info}, true
 }
 
 // cutMarker takes a list marker off: "- ", "* ", "+ ", "12. ", "12) ".
