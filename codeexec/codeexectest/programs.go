@@ -187,18 +187,34 @@ func (w workspaces) limits(t *testing.T) {
 			}
 		})
 	}
-	if slices.Contains(enforced, "file_size_bytes") {
-		t.Run("a file over its limit", func(t *testing.T) {
+	// What is taken holds: the program that goes over it does not succeed.
+	for name, tc := range map[string]struct {
+		limit  codeexec.ResourceLimits
+		script string
+	}{
+		"memory_bytes":    {codeexec.ResourceLimits{MemoryBytes: 128 << 20}, `python3 -c 'b = bytearray(600 << 20); b[::4096] = b"x" * len(b[::4096])'`},
+		"max_pids":        {codeexec.ResourceLimits{MaxPIDs: 32}, `for i in $(seq 80); do sleep 20 & done; [ $(jobs -p | wc -l) -ge 80 ]; r=$?; kill $(jobs -p); exit $r`},
+		"disk_bytes":      {codeexec.ResourceLimits{DiskBytes: 64 << 20}, "head -c 300000000 /dev/zero > work/disk"},
+		"file_size_bytes": {codeexec.ResourceLimits{FileSizeBytes: 1 << 20}, "head -c 4194304 /dev/zero > work/big"},
+	} {
+		if !slices.Contains(enforced, name) {
+			continue
+		}
+		t.Run("over "+name, func(t *testing.T) {
 			r, err := p.Runner().RunProgram(t.Context(), p.ws, codeexec.RunProgramSpec{
-				Cmd: "sh", Args: []string{"-c", "head -c 4194304 /dev/zero > work/big"}, Timeout: time.Minute,
-				Limits: codeexec.ResourceLimits{FileSizeBytes: 1 << 20},
+				Cmd: "sh", Args: []string{"-c", tc.script}, Timeout: 2 * time.Minute, Limits: tc.limit,
 			})
-			if err != nil || r.ExitCode == 0 {
-				t.Errorf("got %+v, %v", r, err)
+			if err == nil && r.ExitCode == 0 {
+				t.Errorf("it succeeded: %+v", r)
+			} else if err != nil && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
+				t.Error(err)
 			}
-			if got := len(p.collect(t, "work/big")["work/big"]); got > 1<<20 {
-				t.Errorf("it wrote %d bytes", got)
+			for name, content := range p.collect(t, "work/big") {
+				if len(content) > 1<<20 {
+					t.Errorf("%s has %d bytes", name, len(content))
+				}
 			}
+			p.sh(t, "rm -f work/big work/disk") // and the workspace is intact
 		})
 	}
 	t.Run("a negative limit", func(t *testing.T) {
