@@ -14,12 +14,12 @@ import (
 
 // rootScript makes the folder of the workspaces as root, for everybody, if it is
 // not there. It leaves alone what is, and what lies in folders where others than
-// root could have put a link.
+// root (or whoever is not known in there) could have put a link.
 const rootScript = `case $1 in */../*|*/..|*/./*) exit 3;; esac
 up=$(dirname -- "$1"); mkdir -p -- "$up" || exit 3
 real=$(readlink -f -- "$up") && [ "$real" = "$up" ] || exit 3
 while :; do
-  [ "$(stat -c %u -- "$up")" = 0 ] || exit 3
+  case $(stat -c %u -- "$up") in 0|65534) ;; *) exit 3;; esac
   case $(stat -c %A -- "$up") in ?????-??-?) ;; *) exit 3;; esac
   [ "$up" != / ] || break
   up=$(dirname -- "$up")
