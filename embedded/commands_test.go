@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,13 +38,16 @@ func until(t *testing.T, what string, is func() bool) {
 // processes counts the processes of the sandbox whose command line holds mark.
 func processes(t *testing.T, sbx *cubby.Sandbox, mark string) int {
 	t.Helper()
-	res, err := sbx.Commands().Exec(bounded(t), []string{"pgrep", "-fc", mark})
+	ex := run(t, sbx, fmt.Sprintf(`
+import glob
+n = 0
+for name in glob.glob("/proc/[0-9]*/cmdline"):
+    try: n += %q in open(name).read().replace("\0", " ")
+    except OSError: pass
+print(n)`, mark))
+	n, err := strconv.Atoi(strings.TrimSpace(ex.Stdout))
 	if err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if _, err := fmt.Sscan(res.Stdout, &n); err != nil {
-		t.Fatalf("pgrep said %+v", res)
+		t.Fatalf("%+v", ex)
 	}
 	return n
 }
@@ -137,8 +141,10 @@ func TestCommandsThatCannotStart(t *testing.T) {
 func TestCommandsCancelled(t *testing.T) {
 	sbx := create(t)
 	ctx, cancel := context.WithCancel(bounded(t))
-	res, err := sbx.Commands().Run(ctx, "echo begun; sleep 4711 | sleep 4711",
-		cubby.OnStdout(func(string) { cancel() }))
+	res, err := sbx.Commands().Run(ctx, "echo begun; sleep 4711 | sleep 4711", cubby.OnStdout(func(string) {
+		until(t, "it runs", func() bool { return processes(t, sbx, "sleep 4711") >= 2 })
+		cancel()
+	}))
 	if cubby.CodeOf(err) != cubby.CodeCanceled || !errors.Is(err, context.Canceled) || res == nil || res.Stdout != "begun\n" {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -378,7 +384,7 @@ func TestCommandsWhoseCallerFails(t *testing.T) {
 			if _, err := sbx.Commands().Run(bounded(t), "cat; while sleep 0.01; do seq 1 100; done; : 4714", o); !errors.Is(err, errFull) {
 				t.Errorf("got %v", err)
 			}
-			until(t, "the command is gone", func() bool { return processes(t, sbx, ": 471[4]") == 0 })
+			until(t, "the command is gone", func() bool { return processes(t, sbx, ": 4714") == 0 })
 		})
 	}
 }
