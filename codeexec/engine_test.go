@@ -265,6 +265,9 @@ func TestObserve(t *testing.T) {
 	if _, err := own.Runner().RunProgram(t.Context(), codeexec.Workspace{}, codeexec.RunProgramSpec{Cmd: "secret", Env: map[string]string{"K": "secret"}}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := own.Runner().StartProgram(t.Context(), codeexec.Workspace{}, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "secret"}}); err != nil {
+		t.Fatal(err)
+	}
 	said := log.String()
 	for _, a := range r.attrs {
 		said += string(a.Key) + "=" + a.Value.Emit() + "\n"
@@ -277,10 +280,10 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s is missing in %s", want, said)
 		}
 	}
-	if got := strings.Join(r.count, ", "); got != "codeexec.executions failed, codeexec.executions error, codeexec.programs ok" {
+	if got := strings.Join(r.count, ", "); got != "codeexec.executions failed, codeexec.executions error, codeexec.programs ok, codeexec.programs ok" {
 		t.Errorf("counted %s", got)
 	}
-	if got := strings.Join(r.spans, ", "); got != "codeexec.execute, codeexec.execute, codeexec.program" {
+	if got := strings.Join(r.spans, ", "); got != "codeexec.execute, codeexec.execute, codeexec.program, codeexec.session" {
 		t.Errorf("spans %s", got)
 	}
 }

@@ -131,6 +131,7 @@ func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput
 	span.SetAttributes(attribute.Int("codeexec.exit_code", r.ExitCode), attribute.Int("codeexec.files", len(r.OutputFiles)),
 		attribute.Bool("codeexec.truncated", r.Truncated), attribute.String("codeexec.limit", r.Limit))
 	e.o.done(ctx, span, "code executed", outcome, err, took, len(r.Output), attrs)
+	e.o.measure(ctx, outcome, took, len(r.Output))
 	e.o.executions.Add(ctx, 1, metric.WithAttributes(e.o.backend, attribute.String("codeexec.outcome", outcome)))
 	return r, err
 }
@@ -150,6 +151,10 @@ func (o *observer) done(ctx context.Context, span trace.Span, what, outcome stri
 		span.SetStatus(codes.Error, cubby.CodeOf(err).String())
 	}
 	o.log.LogAttrs(ctx, level, what, attrs...)
+}
+
+// measure records what ended.
+func (o *observer) measure(ctx context.Context, outcome string, took time.Duration, output int) {
 	with := metric.WithAttributes(o.backend, attribute.String("codeexec.outcome", outcome))
 	o.duration.Record(ctx, took.Seconds(), with)
 	o.output.Record(ctx, int64(output), with)
@@ -175,8 +180,25 @@ func (r observedRunner) RunProgram(ctx context.Context, ws Workspace, spec RunPr
 		outcome = string(OutcomeFailed)
 	}
 	span.SetAttributes(attribute.Int("codeexec.exit_code", res.ExitCode))
-	r.o.done(ctx, span, "program run", outcome, err, time.Since(began), len(res.Stdout)+len(res.Stderr),
+	took, output := time.Since(began), len(res.Stdout)+len(res.Stderr)
+	r.o.done(ctx, span, "program run", outcome, err, took, output,
 		[]slog.Attr{slog.Int("exit_code", res.ExitCode), slog.Bool("truncated", res.Truncated)})
+	r.o.measure(ctx, outcome, took, output)
 	r.o.programs.Add(ctx, 1, metric.WithAttributes(r.o.backend, attribute.String("codeexec.outcome", outcome)))
 	return res, err
+}
+
+// StartProgram tells of the start only: a session is its caller's.
+func (r observedRunner) StartProgram(ctx context.Context, ws Workspace, spec InteractiveProgramSpec) (ProgramSession, error) {
+	ctx, span := r.o.tracer.Start(ctx, "codeexec.session", trace.WithAttributes(r.o.backend, attribute.Bool("codeexec.tty", spec.TTY)))
+	defer span.End()
+	began := time.Now()
+	s, err := r.ProgramRunner.StartProgram(ctx, ws, spec)
+	outcome := string(OutcomeOK)
+	if err != nil {
+		outcome = outcomeError
+	}
+	r.o.done(ctx, span, "program started", outcome, err, time.Since(began), 0, []slog.Attr{slog.Bool("tty", spec.TTY)})
+	r.o.programs.Add(ctx, 1, metric.WithAttributes(r.o.backend, attribute.String("codeexec.outcome", outcome)))
+	return s, err
 }
