@@ -290,15 +290,18 @@ func keep(c ownerconfig.Config) string {
 
 // recall says where the key of an earlier start is.
 func recall(at, dataDir string) string {
+	note := fmt.Sprintf("# an API key: cubby keys create --data-dir %s\n", dataDir)
 	path, err := ownerconfig.Path(os.Getenv)
 	if err == nil {
 		if c, lerr := ownerconfig.Load(path); lerr != nil {
 			err = lerr
 		} else if c.APIURL == at {
 			return fmt.Sprintf("export E2B_API_KEY=…   # the key is in %s\n", path)
+		} else if c.APIKey != "" {
+			// The same folder at another address, or another server.
+			note += fmt.Sprintf("# %s keeps the key that was made for %s\n", path, c.APIURL)
 		}
 	}
-	note := fmt.Sprintf("# an API key: cubby keys create --data-dir %s\n", dataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		note += fmt.Sprintf("# %v\n", err)
 	}

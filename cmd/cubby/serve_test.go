@@ -206,6 +206,29 @@ func TestServeStarts(t *testing.T) {
 		t.Errorf("a sandbox of before: %d %v", code, v)
 	}
 	second.create(t, key)
+
+	second.cmd.Process.Signal(syscall.SIGTERM)
+	<-second.exited
+	third := h.serve(t, "127.0.0.1:0")
+	if strings.Contains(third.banner, key) || !strings.Contains(third.banner, file) || !strings.Contains(third.banner, first.url) {
+		t.Errorf("banner at another address:\n%s", third.banner)
+	}
+	third.create(t, key)
+}
+
+// TestServeFirstStartFails fails to start at first: the key is made, and shown, by
+// the start that succeeds.
+func TestServeFirstStartFails(t *testing.T) {
+	h := newHome(t)
+	out, err := h.command(t, "serve", "--listen", "127.0.0.1:0", "--data-dir", h.data, "--python", "/nonexistent").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--python") {
+		t.Fatalf("%v %s", err, out)
+	}
+	r := h.serve(t, "127.0.0.1:0")
+	if r.key() == "" {
+		t.Fatalf("no key:\n%s", r.banner)
+	}
+	r.create(t, r.key())
 }
 
 // TestServeKilled kills the server's processes in the middle: nothing runs on, and

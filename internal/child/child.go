@@ -239,6 +239,11 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		cfg.Recorder = recorder{p.store}
 	}
 	p.host = host.New(cfg)
+	if p.store != nil {
+		if err := p.firstKey(ctx); err != nil {
+			return p, err
+		}
+	}
 	return p, nil
 }
 

@@ -24,7 +24,14 @@ func (p *private) openStore(ctx context.Context, dir string) error {
 	if p.recovered, err = st.EndAllLive(ctx, time.Now(), "the server was killed"); err != nil {
 		return fmt.Errorf("records of earlier sandboxes: %w", err)
 	}
-	if _, p.newKey, _, err = st.Bootstrap(ctx); err != nil {
+	return nil
+}
+
+// firstKey makes the first team and its key, once. It comes last, when nothing
+// else can keep the server from starting: a key is shown once, and one made by a
+// start that failed would never be shown.
+func (p *private) firstKey(ctx context.Context) (err error) {
+	if _, p.newKey, _, err = p.store.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("first team and key: %w", err)
 	}
 	return nil
