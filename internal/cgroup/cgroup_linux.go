@@ -227,12 +227,15 @@ func (h *hierarchy) make(dirs directories, dir string) error {
 }
 
 // Sweep removes the groups of servers that have ended and says how many there
-// were. A group that still has processes stays and is an error.
+// were. A killed server's processes die a moment after it: it waits for them, a
+// second for all groups together. A group that still has processes then stays and
+// is an error.
 func (m *Manager) Sweep() (removed int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
 	gone := map[string]bool{}
+	deadline := time.Now().Add(time.Second)
 	for _, h := range m.hierarchies {
 		entries, err := os.ReadDir(h.base())
 		if err != nil {
@@ -249,7 +252,7 @@ func (m *Manager) Sweep() (removed int, err error) {
 			if !e.IsDir() || !dead {
 				continue
 			}
-			if err := m.dirs.rmdir(filepath.Join(h.base(), e.Name())); err != nil {
+			if err := m.dirs.rmdirUntil(deadline, filepath.Join(h.base(), e.Name())); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -315,10 +318,14 @@ func pidNamespace(proc string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(link, "pid:["), "]"), nil
 }
 
-// rmdirPatiently waits for the last processes, which leave a cgroup a moment
-// after they were reaped. It gives up after two seconds.
+// rmdirPatiently gives up after two seconds.
 func (d directories) rmdirPatiently(dir string) error {
-	deadline := time.Now().Add(2 * time.Second)
+	return d.rmdirUntil(time.Now().Add(2*time.Second), dir)
+}
+
+// rmdirUntil waits for the last processes, which leave a cgroup a moment after
+// they were reaped.
+func (d directories) rmdirUntil(deadline time.Time, dir string) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := d.rmdir(dir)
 		if err == nil || !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
