@@ -281,7 +281,7 @@ func settings(cfg Config, image string, shell bool) (*container.Config, *contain
 	}
 	host := &container.HostConfig{
 		AutoRemove: true, NetworkMode: container.NetworkMode(cfg.Network), Binds: cfg.Binds, Runtime: cfg.Runtime,
-		ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges:true"},
+		ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 		IpcMode: "private", ShmSize: min(cfg.DiskBytes, 64<<20), Tmpfs: map[string]string{"/tmp": tmpfs},
 		// The agent's output is nothing to keep.
 		LogConfig: container.LogConfig{Type: "none"}, Init: &tini,

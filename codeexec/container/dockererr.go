@@ -61,7 +61,7 @@ func (d *docker) explain(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil {
 		return codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
 	}
-	if client.IsErrConnectionFailed(err) || errors.Is(err, net.ErrClosed) || isDial(err) {
+	if client.IsErrConnectionFailed(err) || errors.Is(err, net.ErrClosed) || isDial(err) || strings.Contains(err.Error(), plainToTLS) {
 		return d.unreachable(op, err)
 	}
 	code := cubby.CodeInternal
@@ -81,6 +81,9 @@ func (d *docker) explain(ctx context.Context, op string, err error) error {
 	}
 	return &cubby.Error{Op: op, Code: code, Err: fmt.Errorf("docker: %w", err)}
 }
+
+// plainToTLS is what a daemon with TLS answers to a client without.
+const plainToTLS = "HTTP request to an HTTPS server"
 
 func isDial(err error) bool {
 	var op *net.OpError
@@ -140,5 +143,5 @@ func isTLS(err error) bool {
 	// The client does not keep every cause.
 	text := err.Error()
 	return strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") || strings.Contains(text, "TLS-enabled daemon") ||
-		strings.Contains(text, "HTTP request to an HTTPS server") || strings.Contains(text, "HTTP response to HTTPS client")
+		strings.Contains(text, plainToTLS) || strings.Contains(text, "HTTP response to HTTPS client")
 }

@@ -85,7 +85,9 @@ func (d *Daemon) Restart() error {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return err
 	}
+	// What was killed may be a zombie still, which looks alive.
 	os.Remove(filepath.Join(d.dir, "pid"))
+	os.Remove(filepath.Join(d.dir, "exec/containerd/containerd.pid"))
 	d.cmd = exec.Command("dockerd", "--config-file", config, "--data-root", d.dir+"/data", "--exec-root", d.dir+"/exec",
 		"--pidfile", d.dir+"/pid", "-H", d.Host, "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none")
 	d.cmd.Stdout, d.cmd.Stderr = log, log
@@ -131,10 +133,26 @@ func (d *Daemon) Log() string {
 	return string(b[max(0, len(b)-4000):])
 }
 
-// Kill ends the daemon as a crash would.
+// Kill ends the daemon as a crash of the machine's would: with its containerd and
+// the shims of its containers.
 func (d *Daemon) Kill() {
 	_ = d.cmd.Process.Kill()
 	<-d.gone
+	d.killAll()
+}
+
+// killAll ends what belongs to the daemon and is left.
+func (d *Daemon) killAll() {
+	for range 100 {
+		left := d.processes()
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // Stop ends the daemon, its containers, and what it left in the kernel.
@@ -145,17 +163,7 @@ func (d *Daemon) Stop() {
 	case <-time.After(30 * time.Second):
 		d.Kill()
 	}
-	// After a crash containerd and its shims live on.
-	for range 50 {
-		left := d.processes()
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		if len(left) == 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	d.killAll()
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	lines := strings.Split(string(mounts), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
