@@ -149,26 +149,46 @@ func (c *Command) events() (*wireEnd, error) {
 
 // pump sends the reader's bytes to the command and then closes its stdin.
 func (c *Command) pump() {
-	ctx := c.st.ctx
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := readSome(c.cfg.stdin, buf)
-		if n > 0 && c.Write(ctx, buf[:n]) != nil {
-			return // it has ended, or reads no more, or nobody follows it
+		if n > 0 && !c.feed(func(ctx context.Context) error { return c.Write(ctx, buf[:n]) }) {
+			return
 		}
 		if n == len(buf) && n < maxInput {
 			buf = make([]byte, 2*n) // there is much of it
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = c.CloseStdin(ctx) // as above
+			c.feed(c.CloseStdin)
 			return
 		case err != nil:
-			c.broke.Store(true)
-			c.st.cancel(&Error{Code: CodeInvalidArgument, Err: fmt.Errorf("the command's input could not be read: %w", err)})
+			c.giveUp(&Error{Code: CodeInvalidArgument, Err: fmt.Errorf("the command's input could not be read: %w", err)})
 			return
 		}
 	}
+}
+
+// feed makes a call about the command's input and says whether there is any point
+// in another one.
+func (c *Command) feed(call func(context.Context) error) bool {
+	err := call(c.st.ctx)
+	switch code := CodeOf(err); {
+	case err == nil:
+		return true
+	case code == CodeNotFound, code == CodeInternal, c.st.ctx.Err() != nil:
+		// It has ended, or reads no more, or nobody follows it.
+	default:
+		c.giveUp(err)
+	}
+	return false
+}
+
+// giveUp ends a command that would wait for ever for the rest of its input, or
+// take a part of it for the whole.
+func (c *Command) giveUp(err error) {
+	c.broke.Store(true)
+	c.st.cancel(err)
 }
 
 // readSome fills buf as far as one wait for r does: what is typed must not wait

@@ -158,7 +158,7 @@ func (c Commands) run(ctx context.Context, argv []string, opts []CommandOption) 
 	}
 	<-cmd.done
 	if cmd.err != nil {
-		if code := CodeOf(cmd.err); code != CodeSandboxGone && code != CodePaused {
+		if code := CodeOf(cmd.err); code != CodeSandboxGone && code != CodePaused && !cmd.broke.Load() {
 			cmd.abandon()
 		}
 		return cmd.result, fail(op, CodeUnavailable, cmd.err)
@@ -176,6 +176,9 @@ func configure(opts []CommandOption) (*commandConfig, error) {
 	}
 	if cfg.stdin != nil && cfg.openStdin {
 		return nil, errors.New("WithStdin and WithOpenStdin exclude each other")
+	}
+	if cfg.stdin != nil && cfg.pty != nil {
+		return nil, errors.New("WithStdin and WithPTY exclude each other: a terminal's input has no end")
 	}
 	return cfg, cfg.check()
 }

@@ -375,6 +375,31 @@ func TestCommandInput(t *testing.T) {
 	}
 }
 
+// TestCommandWhoseInputIsLost is ended: it would wait for the rest for ever.
+func TestCommandWhoseInputIsLost(t *testing.T) {
+	for method, lost := range map[string]http.HandlerFunc{
+		"SendInput":  refuse(http.StatusTooManyRequests, "resource_exhausted", "too much at once"),
+		"CloseStdin": refuse(http.StatusForbidden, "permission_denied", "not yours"),
+	} {
+		t.Run(method, func(t *testing.T) {
+			e := &envd{methods: map[string]http.HandlerFunc{"SendInput": answer(`{}`), "CloseStdin": answer(`{}`), "SendSignal": answer(`{}`)}}
+			e.methods[method] = lost
+			e.methods["Start"] = func(w http.ResponseWriter, r *http.Request) {
+				stream(begun)(w, r)
+				<-r.Context().Done()
+			}
+			sbx := startEnvd(t, e)
+			_, err := sbx.Commands().Run(t.Context(), "cat", cubby.WithStdin(strings.NewReader("x")))
+			if code := cubby.CodeOf(err); code != cubby.CodeRateLimited && code != cubby.CodePermissionDenied {
+				t.Errorf("got %v", err)
+			}
+			if len(e.called("SendSignal")) != 1 {
+				t.Error("the command was not ended")
+			}
+		})
+	}
+}
+
 type alphabet struct{}
 
 func (alphabet) Read(b []byte) (int, error) {

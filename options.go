@@ -163,8 +163,8 @@ func WithTag(tag string) CommandOption {
 // WithStdin sends all of r to the command's stdin and closes that. Nothing more
 // is read of r once the command has ended, but a Read that is under way then is
 // not waited for. When r fails, the command is killed and the call returns r's
-// error: a command must not take a part of its input for the whole. Without
-// WithStdin and [WithOpenStdin] the command reads nothing.
+// error: a command must not take a part of its input for the whole. It excludes
+// [WithOpenStdin] and [WithPTY]; without any of these the command reads nothing.
 func WithStdin(r io.Reader) CommandOption {
 	return commandOption(func(c *commandConfig) { c.stdin = r })
 }

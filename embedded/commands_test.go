@@ -120,6 +120,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 		{"a bad variable", []string{"true"}, []cubby.CommandOption{cubby.WithEnv(map[string]string{"A=B": "c"})}, cubby.CodeInvalidArgument},
 		{"a negative timeout", []string{"true"}, []cubby.CommandOption{cubby.WithTimeout(-1)}, cubby.CodeInvalidArgument},
 		{"arguments too long", []string{"true", strings.Repeat("x", 3<<20)}, nil, cubby.CodeInvalidArgument},
+		{"a terminal with an end", []string{"cat"}, []cubby.CommandOption{cubby.WithStdin(strings.NewReader("")), cubby.WithPTY(80, 24)}, cubby.CodeInvalidArgument},
 		{"two inputs", []string{"true"}, []cubby.CommandOption{cubby.WithStdin(strings.NewReader("")), cubby.WithOpenStdin()}, cubby.CodeInvalidArgument},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
