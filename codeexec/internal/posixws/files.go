@@ -372,6 +372,12 @@ func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir
 		return nil, err
 	}
 	// A find that could not read a folder fails in the end; what it found counts.
+	return parseListing(out, bases, patterns, c)
+}
+
+// parseListing reads what the script list prints. The machine may have written
+// anything.
+func parseListing(out []byte, bases []string, patterns workdir.Patterns, c *workdir.Collector) ([]entry, error) {
 	root, rest, ok := bytes.Cut(out, []byte{0})
 	if !ok {
 		return nil, fmt.Errorf("%w: a listing that cannot be read", errScript)
@@ -394,15 +400,17 @@ func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir
 			c.Leave(e.name, err.Error())
 			continue
 		}
-		switch kind {
-		case "f":
-			own = append(own, e)
-		case "F":
-			links = append(links, e)
-		case "X":
+		switch {
+		case kind == "X":
 			c.Leave(e.name, "is a symbolic link out of the workspace or to no file")
-		default:
+		case kind != "f" && kind != "F":
 			c.Leave(e.name, kindName(kind))
+		case workdir.CheckName(e.real) != nil:
+			c.Leave(e.name, "leads to a name that is not safe")
+		case kind == "f":
+			own = append(own, e)
+		default:
+			links = append(links, e)
 		}
 	}
 	byName := func(a, b entry) int { return strings.Compare(a.name, b.name) }
