@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -141,11 +142,8 @@ func (d *Dir) save(folder string, head, data []byte) (version int, err error) {
 		return 0, err
 	}
 	defer d.root.Remove(temp)
-	w := bufio.NewWriter(f)
-	w.Write(head)
-	w.WriteByte('\n')
-	w.Write(data)
-	if err := errors.Join(w.Flush(), f.Sync(), f.Close()); err != nil {
+	_, err = io.Copy(f, io.MultiReader(bytes.NewReader(append(head, '\n')), bytes.NewReader(data)))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return 0, err
 	}
 	// A link, unlike a rename, never replaces a version.

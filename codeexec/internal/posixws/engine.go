@@ -245,7 +245,7 @@ func wait(ctx context.Context, p Process) (int, error) {
 	case e := <-done:
 		return e.code, e.err
 	case <-ctx.Done():
-		p.Kill()
+		_ = p.Kill() // Wait tells what matters
 		select {
 		case <-done:
 		case <-time.After(endTime):

@@ -502,7 +502,7 @@ func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir
 		delete(byReal, e.real)
 	}
 	// Nothing more is wanted, and the rest must not hold the program up.
-	io.Copy(io.Discard, io.LimitReader(pr, most))
+	_, _ = io.Copy(io.Discard, io.LimitReader(pr, most))
 	pr.Close()
 	cancel()
 	switch e := <-ran; {
@@ -526,7 +526,7 @@ func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir
 type sloppyWriter struct{ w io.Writer }
 
 func (s sloppyWriter) Write(p []byte) (int, error) {
-	s.w.Write(p)
+	_, _ = s.w.Write(p)
 	return len(p), nil
 }
 

@@ -89,7 +89,7 @@ func Start(id string, p Process, out *Output, timeout time.Duration, onEnd func(
 				s.mu.Lock()
 				s.timedOut = true
 				s.mu.Unlock()
-				s.p.Kill()
+				_ = s.p.Kill() // Wait tells what matters
 			}
 		}()
 	}
