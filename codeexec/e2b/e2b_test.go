@@ -70,19 +70,35 @@ func create(t *testing.T, opts ...e2b.Option) *e2b.CodeExecutor {
 func TestSuite(t *testing.T) {
 	s := testenv.Serve(t)
 	const short = 3 * time.Second
-	for name, mode := range map[string][]e2b.Option{
-		"stateful": nil, "fresh for each call": {e2b.WithFreshContext()}, "programs as root": {e2b.WithUser("root")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			with := func(timeout time.Duration) func(t *testing.T) codeexec.CodeExecutor {
-				return func(t *testing.T) codeexec.CodeExecutor {
-					return create(t, at(s, append(mode, e2b.WithExecutionTimeout(timeout))...)...)
-				}
-			}
-			codeexectest.Run(t, with(2*time.Minute), codeexectest.Traits{
-				Stateful: name != "fresh for each call", PerID: true, Display: true, Short: with(short), Timeout: short,
-				Workspaces: &codeexectest.WorkspaceTraits{Root: e2b.DefaultRemoteWorkspace, MaxOutput: cubby.DefaultMaxOutput},
-			})
-		})
+	with := func(opts ...e2b.Option) func(t *testing.T) codeexec.CodeExecutor {
+		return func(t *testing.T) codeexec.CodeExecutor { return create(t, at(s, opts...)...) }
 	}
+	spaces := codeexectest.WorkspaceTraits{Root: e2b.DefaultRemoteWorkspace, MaxOutput: cubby.DefaultMaxOutput}
+	t.Run("stateful", func(t *testing.T) {
+		codeexectest.Run(t, with(e2b.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
+			Stateful: true, PerID: true, Display: true, Short: with(e2b.WithExecutionTimeout(short)), Timeout: short, Workspaces: &spaces,
+		})
+	})
+	t.Run("fresh for each call", func(t *testing.T) {
+		codeexectest.Run(t, with(e2b.WithExecutionTimeout(2*time.Minute), e2b.WithFreshContext()), codeexectest.Traits{
+			Display: true, Short: with(e2b.WithExecutionTimeout(short), e2b.WithFreshContext()), Timeout: short,
+		})
+	})
+	t.Run("a pool", func(t *testing.T) {
+		pool := func(timeout time.Duration) func(t *testing.T) codeexec.CodeExecutor {
+			return func(t *testing.T) codeexec.CodeExecutor {
+				p, err := e2b.NewPool(e2b.PoolConfig{}, at(s, e2b.WithExecutionTimeout(timeout))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+		}
+		codeexectest.Run(t, pool(2*time.Minute), codeexectest.Traits{
+			Stateful: true, PerID: true, Display: true, Short: pool(short), Timeout: short,
+		})
+	})
+	t.Run("workspaces whose programs are root's", func(t *testing.T) {
+		codeexectest.Workspaces(t, func(t *testing.T) codeexec.Engine { return create(t, at(s, e2b.WithUser("root"))...).Engine() }, spaces)
+	})
 }

@@ -53,17 +53,18 @@ func open(t *testing.T, opts ...sandbox.Option) *sandbox.CodeExecutor {
 func TestSuite(t *testing.T) {
 	client := private(t)
 	const short = 3 * time.Second
-	for name, mode := range map[string][]sandbox.Option{"stateful": nil, "fresh for each call": {sandbox.WithFreshSandbox()}} {
-		t.Run(name, func(t *testing.T) {
-			with := func(timeout time.Duration) func(t *testing.T) codeexec.CodeExecutor {
-				return func(t *testing.T) codeexec.CodeExecutor {
-					return open(t, append(mode, sandbox.WithClient(client), sandbox.WithExecutionTimeout(timeout))...)
-				}
-			}
-			codeexectest.Run(t, with(2*time.Minute), codeexectest.Traits{
-				Stateful: mode == nil, PerID: true, Display: true, Short: with(short), Timeout: short,
-				Workspaces: &codeexectest.WorkspaceTraits{Root: codeexec.DefaultRoot, MaxOutput: cubby.DefaultMaxOutput},
-			})
-		})
+	with := func(opts ...sandbox.Option) func(t *testing.T) codeexec.CodeExecutor {
+		return func(t *testing.T) codeexec.CodeExecutor { return open(t, append(opts, sandbox.WithClient(client))...) }
 	}
+	t.Run("stateful", func(t *testing.T) {
+		codeexectest.Run(t, with(sandbox.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
+			Stateful: true, PerID: true, Display: true, Short: with(sandbox.WithExecutionTimeout(short)), Timeout: short,
+			Workspaces: &codeexectest.WorkspaceTraits{Root: codeexec.DefaultRoot, MaxOutput: cubby.DefaultMaxOutput},
+		})
+	})
+	t.Run("fresh for each call", func(t *testing.T) {
+		codeexectest.Run(t, with(sandbox.WithExecutionTimeout(2*time.Minute), sandbox.WithFreshSandbox()), codeexectest.Traits{
+			Display: true, Short: with(sandbox.WithExecutionTimeout(short), sandbox.WithFreshSandbox()), Timeout: short,
+		})
+	})
 }

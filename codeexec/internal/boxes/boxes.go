@@ -213,7 +213,7 @@ func (x *core) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 }
 
 // Languages implements [codeexec.CodeExecutor].
-func (x *core) Languages() []string { return slices.Clone(languages) }
+func (x *core) Languages() []string { return Languages() }
 
 // Engine implements [codeexec.EngineProvider].
 func (x *core) Engine() codeexec.Engine { return x.spaces }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
@@ -203,14 +202,4 @@ func (c *conversations) drop(v *conversation, language string) {
 	c.mu.Lock()
 	c.kernels--
 	c.mu.Unlock()
-}
-
-// known reports whether a language is one of the four that every server is
-// expected to have.
-func known(language string) bool {
-	switch language {
-	case codeexec.Python, codeexec.JavaScript, codeexec.TypeScript, codeexec.Bash:
-		return true
-	}
-	return false
 }

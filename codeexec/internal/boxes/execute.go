@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,12 @@ import (
 
 // languages are what every server is expected to have.
 var languages = []string{codeexec.Python, codeexec.JavaScript, codeexec.TypeScript, codeexec.Bash}
+
+// Languages returns them.
+func Languages() []string { return slices.Clone(languages) }
+
+// known reports whether a language is one of them.
+func known(language string) bool { return slices.Contains(languages, language) }
 
 // languageName is what a server is asked for: names like "r", "java", "c++".
 var languageName = regexp.MustCompile(`^[a-z][a-z0-9+#_.-]{0,31}$`)

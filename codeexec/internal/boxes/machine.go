@@ -112,6 +112,9 @@ func (p *process) Write(b []byte) (int, error) {
 
 // Kill implements [posixws.Process].
 func (p *process) Kill() error {
+	if p.b.h.ctx.Err() != nil {
+		return nil // it was let go of, and may be somebody else's to end
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.life), killTime)
 	defer cancel()
 	err := p.cmd.Kill(ctx)

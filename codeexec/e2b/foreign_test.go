@@ -1,0 +1,380 @@
+//go:build linux
+
+package e2b_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
+)
+
+// foreign is a server that is no Cubby. Answers by "METHOD path" stand for its
+// own.
+type foreign struct {
+	mu       sync.Mutex
+	answers  map[string]http.HandlerFunc
+	requests []string // "METHOD path body"
+	paused   bool
+}
+
+func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	key := r.Method + " " + r.URL.Path
+	f.mu.Lock()
+	f.requests = append(f.requests, key+" "+string(body))
+	answer, paused := f.answers[key], f.paused
+	f.mu.Unlock()
+	switch {
+	case answer != nil:
+		answer(w, r)
+	case key == "POST /v2/sandboxes":
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"sandboxID":"iforeign","templateID":"t","envdAccessToken":"tok"}`)
+	case key == "GET /sandboxes/iforeign":
+		state := "running"
+		if paused {
+			state = "paused"
+		}
+		fmt.Fprintf(w, `{"sandboxID":"iforeign","state":%q,"cpuCount":2,"memoryMB":512,"diskSizeMB":1024,"endAt":"2026-01-01T00:00:00Z"}`, state)
+	case paused:
+		w.WriteHeader(http.StatusBadGateway)
+	case key == "POST /sandboxes/iforeign/timeout", key == "DELETE /sandboxes/iforeign":
+		w.WriteHeader(http.StatusNoContent)
+	case key == "POST /contexts":
+		var req struct{ Language string }
+		if json.Unmarshal(body, &req); req.Language != "python" && req.Language != "r" {
+			w.WriteHeader(http.StatusInternalServerError)
+			io.WriteString(w, `{"message":"no such kernel"}`)
+			return
+		}
+		fmt.Fprintf(w, `{"id":"k-%s","language":%q,"cwd":"/"}`, req.Language, req.Language)
+	case key == "POST /execute":
+		io.WriteString(w, `{"type":"stdout","text":"ran\n"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	default:
+		io.WriteString(w, "{}")
+	}
+}
+
+// count is how many requests began with prefix.
+func (f *foreign) count(prefix string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.requests {
+		if strings.HasPrefix(r, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *foreign) answer(key string, h http.HandlerFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answers == nil {
+		f.answers = map[string]http.HandlerFunc{}
+	}
+	f.answers[key] = h
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}
+}
+
+func (f *foreign) serve(t *testing.T, more ...e2b.Option) []e2b.Option {
+	t.Helper()
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	return append([]e2b.Option{e2b.WithAPIURL(srv.URL), e2b.WithAPIKey("k"), e2b.WithTemplate("t")}, more...)
+}
+
+// What is missing is named, with the option and the variable to give it by.
+func TestEnvironment(t *testing.T) {
+	f := &foreign{}
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	all := map[string]string{"E2B_API_URL": srv.URL, "E2B_API_KEY": "from-environment", "CUBE_TEMPLATE_ID": "std-1"}
+	for variable, option := range map[string]string{"E2B_API_URL": "WithAPIURL", "E2B_API_KEY": "WithAPIKey", "CUBE_TEMPLATE_ID": "WithTemplate"} {
+		t.Run("without "+variable, func(t *testing.T) {
+			for name, value := range all {
+				if name != variable {
+					t.Setenv(name, value)
+				}
+			}
+			_, err := e2b.New()
+			wantCode(t, "New", err, cubby.CodeInvalidArgument)
+			if err == nil || !strings.Contains(err.Error(), variable) || !strings.Contains(err.Error(), option) {
+				t.Errorf("it does not name %s and %s: %v", option, variable, err)
+			}
+			_, err = e2b.NewPool(e2b.PoolConfig{})
+			wantCode(t, "NewPool", err, cubby.CodeInvalidArgument)
+		})
+	}
+	if len(f.requests) != 0 {
+		t.Errorf("the server was asked: %q", f.requests)
+	}
+	t.Run("with all", func(t *testing.T) {
+		for name, value := range all {
+			t.Setenv(name, value)
+		}
+		e, err := e2b.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if f.count(`POST /v2/sandboxes {"templateID":"std-1","timeout":3600}`) != 1 {
+			t.Errorf("got %q", f.requests)
+		}
+	})
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	f := &foreign{}
+	for name, o := range map[string]e2b.Option{
+		"idle timeout of less than a second": e2b.WithIdleTimeout(500 * time.Millisecond), "of seconds that are not whole": e2b.WithIdleTimeout(1500 * time.Millisecond),
+		"negative": e2b.WithIdleTimeout(-time.Second), "execution timeout": e2b.WithExecutionTimeout(-1), "sandbox timeout": e2b.WithSandboxTimeout(0),
+		"output": e2b.WithMaxOutput(-1), "kernels": e2b.WithMaxKernels(1), "folder": e2b.WithRemoteWorkspace("relative"), "root": e2b.WithRemoteWorkspace("/"),
+		"user": e2b.WithUser("a:b"), "variable": e2b.WithEnv(map[string]string{"A=B": "c"}), "limit": e2b.WithLimits(codeexec.ResourceLimits{CPUs: -1}),
+		"address": e2b.WithAPIURL("ftp://x"), "domain": e2b.WithDomain("not a domain"), "id": e2b.WithSandboxID("../../etc"),
+	} {
+		_, err := e2b.Create(t.Context(), f.serve(t, o)...)
+		wantCode(t, name, err, cubby.CodeInvalidArgument)
+	}
+	if len(f.requests) != 0 {
+		t.Errorf("the server was asked: %q", f.requests)
+	}
+}
+
+func TestWrongKey(t *testing.T) {
+	_, err := e2b.Create(t.Context(), append(at(exampleServer), e2b.WithAPIKey("e2b_"+strings.Repeat("0", 40)))...)
+	wantCode(t, "Create", err, cubby.CodeUnauthenticated)
+}
+
+func TestNoServer(t *testing.T) {
+	srv := httptest.NewServer(&foreign{})
+	srv.Close()
+	_, err := e2b.Create(t.Context(), append(at(exampleServer), e2b.WithAPIURL(srv.URL))...)
+	wantCode(t, "Create", err, cubby.CodeUnavailable)
+}
+
+func TestPaused(t *testing.T) {
+	f := &foreign{paused: true}
+	opts := f.serve(t, e2b.WithSandboxID("iforeign"))
+	for name, open := range map[string]func(context.Context, ...e2b.Option) (*e2b.CodeExecutor, error){
+		"Create": e2b.Create, "Attach": e2b.Attach,
+		"CreateOrRecreate": func(ctx context.Context, opts ...e2b.Option) (*e2b.CodeExecutor, error) {
+			return e2b.CreateOrRecreate(ctx, func(string) { t.Error("it was given up") }, opts...)
+		},
+	} {
+		_, err := open(t.Context(), opts...)
+		wantCode(t, name, err, cubby.CodePaused)
+	}
+	t.Run("since the last call", func(t *testing.T) {
+		f := &foreign{}
+		e := create(t, f.serve(t, e2b.WithIdleTimeout(time.Second))...)
+		output(t, e, python("1"))
+		f.mu.Lock()
+		f.paused = true
+		f.mu.Unlock()
+		ran := f.count("POST /execute")
+		for range 2 {
+			_, err := e.ExecuteCode(t.Context(), python("1"))
+			wantCode(t, "ExecuteCode", err, cubby.CodePaused)
+		}
+		if n := f.count("POST /execute") - ran; n > 1 {
+			t.Errorf("the code was sent %d times", n)
+		}
+		f.mu.Lock()
+		f.paused = false
+		f.mu.Unlock()
+		output(t, e, python("1"))
+	})
+}
+
+// A server that takes no notice of limits keeps none, whatever size it says that
+// its machines have.
+func TestLimitsThatNobodyKeeps(t *testing.T) {
+	f := &foreign{}
+	opts := f.serve(t, e2b.WithLimits(codeexec.ResourceLimits{MemoryBytes: 1 << 30}))
+	_, err := e2b.Create(t.Context(), opts...)
+	wantCode(t, "Create", err, cubby.CodeUnimplemented)
+	if !errors.Is(err, codeexec.ErrLimitNotEnforceable) || f.count("DELETE") != 1 {
+		t.Errorf("got %v, and %q", err, f.requests)
+	}
+	_, err = e2b.Attach(t.Context(), append(opts, e2b.WithSandboxID("iforeign"))...)
+	if !errors.Is(err, codeexec.ErrLimitNotEnforceable) || f.count("DELETE") != 1 {
+		t.Errorf("got %v, and %q", err, f.requests)
+	}
+	e := create(t, f.serve(t)...)
+	if limits := e.Engine().Describe().Limits; len(limits) != 0 {
+		t.Errorf("it is said to keep %v", limits)
+	}
+}
+
+func TestNonsense(t *testing.T) {
+	nonsense := []string{
+		"", "null", "[]", `""`, "{", "<html>", `{"sandboxID":17}`, `{"sandboxID":"../../v2/keys"}`, `{"sandboxID":"a b"}`,
+		`{"sandboxID":"` + strings.Repeat("a", 1<<20) + `"}`, `{"sandboxID":null,"state":"\u0000"}`, strings.Repeat("[", 1<<20), "\xff\xfe",
+	}
+	t.Run("to a create", func(t *testing.T) {
+		for _, body := range nonsense {
+			for _, status := range []int{200, 201, 302, 400, 500, 503} {
+				f := &foreign{}
+				f.answer("POST /v2/sandboxes", says(status, body))
+				f.answer("POST /sandboxes", says(status, body))
+				e, err := e2b.Create(t.Context(), f.serve(t)...)
+				if err == nil {
+					e.Close()
+				}
+				if cubby.CodeOf(err) == 0 || len(err.Error()) > 10_000 {
+					t.Errorf("%d %.40q: got %.200v", status, body, err)
+				}
+			}
+		}
+	})
+	t.Run("to a question about the sandbox", func(t *testing.T) {
+		for _, body := range nonsense {
+			f := &foreign{}
+			f.answer("GET /sandboxes/iforeign", says(200, body))
+			e, err := e2b.Create(t.Context(), f.serve(t)...)
+			if err == nil {
+				// What cannot be read says nothing; the sandbox is there.
+				e.Close()
+			} else if cubby.CodeOf(err) == 0 {
+				t.Errorf("%.40q: got %v", body, err)
+			}
+			if f.count("DELETE") != 1 {
+				t.Errorf("%.40q: the sandbox was not ended", body)
+			}
+		}
+	})
+	t.Run("to code", func(t *testing.T) {
+		f := &foreign{}
+		e := create(t, f.serve(t)...)
+		for _, body := range append(nonsense, `{"type":"stdout","text":{}}`, `{"type":"stdout","text":"cut`, `{"type":"end_of_execution","exit_code":"x"}`) {
+			for _, status := range []int{200, 400, 500} {
+				f.answer("POST /execute", says(status, body))
+				before := f.count("POST /execute")
+				r, err := e.ExecuteCode(t.Context(), python("1"))
+				if cubby.CodeOf(err) == 0 {
+					t.Errorf("%d %.40q: got %+v, %v", status, body, r, err)
+				}
+				if n := f.count("POST /execute") - before; n != 1 {
+					t.Errorf("%d %.40q: the code was sent %d times", status, body, n)
+				}
+			}
+		}
+		f.answer("POST /execute", nil)
+		output(t, e, python("1"))
+	})
+	t.Run("to a kernel that is asked for", func(t *testing.T) {
+		for _, body := range append(nonsense, `{"id":"","language":"python"}`, `{"id":7}`) {
+			f := &foreign{}
+			f.answer("POST /contexts", says(200, body))
+			e := create(t, f.serve(t)...)
+			_, err := e.ExecuteCode(t.Context(), in("a", "1"))
+			if f.count("POST /execute") != 0 || cubby.CodeOf(err) == 0 {
+				t.Errorf("%.40q: got %v", body, err)
+			}
+		}
+	})
+	t.Run("to a program", func(t *testing.T) {
+		for _, body := range nonsense {
+			f := &foreign{}
+			f.answer("POST /process.Process/Start", says(200, body))
+			e := create(t, f.serve(t)...)
+			_, err := e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
+			if cubby.CodeOf(err) == 0 {
+				t.Errorf("%.40q: got %v", body, err)
+			}
+		}
+	})
+}
+
+// A stream that breaks off leaves open what the code did: it is not run again.
+func TestCodeIsNeverSentTwice(t *testing.T) {
+	f := &foreign{}
+	e := create(t, f.serve(t)...)
+	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"type":"stdout","text":"began\n"}`+"\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{
+		{Language: "python", Code: "first()"}, {Language: "python", Code: "second()"},
+	}})
+	wantCode(t, "ExecuteCode", err, cubby.CodeSandboxGone)
+	if r.Output != "began\n" || len(r.Blocks) != 1 || f.count("POST /execute") != 1 {
+		t.Errorf("got %+v after %d requests", r, f.count("POST /execute"))
+	}
+	f.answer("POST /execute", nil)
+	output(t, e, python("1")) // it was the way to it, not the sandbox
+}
+
+// A kernel that the server has forgotten is replaced, since nothing ran.
+func TestForgottenKernel(t *testing.T) {
+	f := &foreign{}
+	e := create(t, f.serve(t)...)
+	output(t, e, in("a", "x = 1"))
+	refused := false
+	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
+		if !refused {
+			refused = true
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"message":"Context k-python not found"}`)
+			return
+		}
+		io.WriteString(w, `{"type":"stdout","text":"ran\n"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	})
+	r, err := e.ExecuteCode(t.Context(), in("a", "print(x)"))
+	if err != nil || r.Output != "ran\n" || !r.StateLost || f.count("POST /contexts") != 2 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// A server that knows nothing of timeouts: the client ends the code.
+func TestTimeoutThatTheServerDoesNotKnow(t *testing.T) {
+	f := &foreign{}
+	e := create(t, f.serve(t, e2b.WithExecutionTimeout(time.Second))...)
+	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"type":"stdout","text":"began\n"}`+"\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	r, err := e.ExecuteCode(t.Context(), in("a", "while True: pass"))
+	if err != nil || !r.TimedOut || r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != codeexec.ExitTimedOut || r.Limit != "time" || !r.StateLost || r.Output != "began\n" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if f.count("POST /contexts/k-python/restart") != 1 {
+		t.Errorf("the code was left running: %q", f.requests)
+	}
+}
+
+// Languages that only this server has.
+func TestLanguagesOfTheServersOwn(t *testing.T) {
+	f := &foreign{}
+	e := create(t, f.serve(t)...)
+	r, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{
+		{Language: "R", Code: "cat('ran')"}, {Language: "julia", Code: "1"}, {Language: "json", Code: "{}"},
+	}})
+	if err != nil || len(r.Blocks) != 3 || r.Blocks[0].Unsupported || r.Blocks[0].Stdout != "ran\n" || !r.Blocks[1].Unsupported || !r.Blocks[2].Unsupported {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if f.count(`POST /contexts {"language":"json"`) != 0 || f.count("POST /execute") != 1 {
+		t.Errorf("asked for %q", f.requests)
+	}
+}

@@ -1,0 +1,333 @@
+package boxes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Defaults of a pool.
+const (
+	DefaultPoolSize = 16
+	DefaultPoolIdle = 10 * time.Minute
+)
+
+// PoolConfig configures a Pool.
+type PoolConfig[E codeexec.CodeExecutor] struct {
+	// Open makes the executor of a session. Busy says that something is under way
+	// in one.
+	Open func(ctx context.Context, session string) (E, error)
+	Busy func(E) bool
+	// Size bounds how many there are at a time; 0 means DefaultPoolSize.
+	Size int
+	// Idle is after how long without use one is ended; 0 means DefaultPoolIdle.
+	Idle time.Duration
+	// OnError takes what went wrong in ending one that nobody asked to end; nil
+	// drops it.
+	OnError func(session string, err error)
+	// OnClose is called when all have ended.
+	OnClose func() error
+}
+
+// Pool keeps an executor for each session. It is safe for concurrent use.
+type Pool[E codeexec.CodeExecutor] struct {
+	cfg  PoolConfig[E]
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	entries map[string]*pooled[E] // those being made and ended included
+}
+
+type pooled[E codeexec.CodeExecutor] struct {
+	session string
+	ready   chan struct{} // closed when the next two are set
+	e       E
+	err     error
+	gone    chan struct{} // closed when it has ended
+
+	// Under Pool.mu.
+	users  int
+	last   time.Time
+	ending bool
+}
+
+// NewPool returns a pool, empty yet.
+func NewPool[E codeexec.CodeExecutor](cfg PoolConfig[E]) (*Pool[E], error) {
+	cfg.Size = cmp.Or(cfg.Size, DefaultPoolSize)
+	cfg.Idle = cmp.Or(cfg.Idle, DefaultPoolIdle)
+	if cfg.Size < 0 || cfg.Idle < 0 {
+		return nil, &cubby.Error{Op: "new pool", Code: cubby.CodeInvalidArgument, Err: errors.New("size and idle time must be positive")}
+	}
+	p := &Pool[E]{cfg: cfg, entries: map[string]*pooled[E]{}}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.wg.Go(p.sweep)
+	return p, nil
+}
+
+// Get returns the session's executor, which it makes if there is none. When the
+// pool is full, the one that was not used for longest is ended for it; if all are
+// in use, Get fails with rate limited. The executor is the session's until
+// Release, or until it was idle for too long.
+func (p *Pool[E]) Get(ctx context.Context, session string) (E, error) {
+	x, done, err := p.use(ctx, session)
+	if err != nil {
+		var none E
+		return none, codeexec.Fail("get session", cubby.CodeUnavailable, err)
+	}
+	done()
+	return x.e, nil
+}
+
+// ExecuteCode runs code in the sandbox of the session that ExecutionID names.
+func (p *Pool[E]) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	x, done, err := p.use(ctx, in.ExecutionID)
+	if err != nil {
+		return codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, codeexec.Fail("execute code", cubby.CodeUnavailable, err)
+	}
+	defer done()
+	in.ExecutionID = "" // the sandbox is all its own
+	return x.e.ExecuteCode(ctx, in)
+}
+
+// Release ends the session's executor. One that there is not is no error.
+func (p *Pool[E]) Release(session string) error {
+	p.mu.Lock()
+	x := p.entries[session]
+	if x != nil && !x.ending {
+		x.ending = true
+		p.mu.Unlock()
+		return p.end(x)
+	}
+	p.mu.Unlock()
+	if x != nil {
+		<-x.gone
+	}
+	return nil
+}
+
+// Sessions names the sessions that have an executor, the one last used first.
+func (p *Pool[E]) Sessions() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*pooled[E]
+	for _, x := range p.entries {
+		if !x.ending {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b *pooled[E]) int { return b.last.Compare(a.last) })
+	names := make([]string, len(all))
+	for i, x := range all {
+		names[i] = x.session
+	}
+	return names
+}
+
+// Close ends every executor. It is idempotent.
+func (p *Pool[E]) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		p.wg.Wait()
+		return nil
+	}
+	p.closed = true
+	var mine, others []*pooled[E]
+	for _, x := range p.entries {
+		if x.ending {
+			others = append(others, x)
+		} else {
+			x.ending = true
+			mine = append(mine, x)
+		}
+	}
+	p.mu.Unlock()
+	p.stop()
+	errs := make([]error, len(mine), len(mine)+1)
+	var wg sync.WaitGroup
+	for i, x := range mine {
+		wg.Go(func() { errs[i] = p.end(x) })
+	}
+	wg.Wait()
+	for _, x := range others {
+		<-x.gone
+	}
+	p.wg.Wait()
+	if p.cfg.OnClose != nil {
+		errs = append(errs, p.cfg.OnClose())
+	}
+	return codeexec.Fail("close pool", cubby.CodeUnavailable, errors.Join(errs...))
+}
+
+// use finds or makes a session's executor, which does not end before done is
+// called.
+func (p *Pool[E]) use(ctx context.Context, session string) (x *pooled[E], done func(), err error) {
+	for {
+		x, wait, err := p.enter(session)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case wait != nil:
+			select { // one is ending: its session's, or for want of room
+			case <-wait:
+			case <-ctx.Done():
+				return nil, nil, context.Cause(ctx)
+			}
+			continue
+		}
+		select {
+		case <-x.ready:
+		case <-ctx.Done():
+			p.leave(x)
+			return nil, nil, context.Cause(ctx)
+		}
+		if x.err != nil {
+			p.leave(x)
+			return nil, nil, x.err
+		}
+		return x, sync.OnceFunc(func() { p.leave(x) }), nil
+	}
+}
+
+// enter takes a session's place in the pool, or tells what to wait for.
+func (p *Pool[E]) enter(session string) (x *pooled[E], wait <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, closedError()
+	}
+	if x := p.entries[session]; x != nil {
+		if x.ending {
+			return nil, x.gone, nil
+		}
+		x.users++
+		return x, nil, nil
+	}
+	if len(p.entries) >= p.cfg.Size {
+		var old *pooled[E]
+		for _, x := range p.entries {
+			switch {
+			case x.ending:
+				return nil, x.gone, nil
+			case p.idle(x) && (old == nil || x.last.Before(old.last)):
+				old = x
+			}
+		}
+		if old == nil {
+			return nil, nil, &cubby.Error{
+				Code: cubby.CodeRateLimited, Err: fmt.Errorf("all %d sandboxes of the pool are in use", p.cfg.Size),
+				Hint: "release a session, or make the pool larger",
+			}
+		}
+		p.evict(old)
+		return nil, old.gone, nil
+	}
+	x = &pooled[E]{session: session, ready: make(chan struct{}), gone: make(chan struct{}), users: 1, last: time.Now()}
+	p.entries[session] = x
+	p.wg.Go(func() { p.open(x) })
+	return x, nil, nil
+}
+
+// idle reports whether an executor may be ended; the pool is locked.
+func (p *Pool[E]) idle(x *pooled[E]) bool {
+	select {
+	case <-x.ready:
+		return x.users == 0 && !x.ending && (x.err != nil || !p.cfg.Busy(x.e))
+	default:
+		return false
+	}
+}
+
+// evict ends an executor for the pool's own reasons; the pool is locked.
+func (p *Pool[E]) evict(x *pooled[E]) {
+	x.ending = true
+	p.wg.Go(func() {
+		if err := p.end(x); err != nil && p.cfg.OnError != nil {
+			p.cfg.OnError(x.session, err)
+		}
+	})
+}
+
+// open makes an executor, for all who wait for it: none of them ends the attempt
+// by giving up.
+func (p *Pool[E]) open(x *pooled[E]) {
+	ctx, cancel := context.WithTimeout(p.ctx, openTime)
+	defer cancel()
+	x.e, x.err = p.cfg.Open(ctx, x.session)
+	close(x.ready)
+	if x.err == nil {
+		return
+	}
+	p.mu.Lock()
+	mine := !x.ending
+	x.ending = true
+	p.mu.Unlock()
+	if mine {
+		p.forget(x) // the next Get tries again
+	}
+}
+
+// openTime bounds the making of an executor.
+const openTime = 2 * time.Minute
+
+// end ends an executor that was marked as ending by the caller.
+func (p *Pool[E]) end(x *pooled[E]) error {
+	<-x.ready
+	defer p.forget(x)
+	if x.err != nil {
+		return nil
+	}
+	return x.e.Close()
+}
+
+func (p *Pool[E]) forget(x *pooled[E]) {
+	p.mu.Lock()
+	if p.entries[x.session] == x {
+		delete(p.entries, x.session)
+	}
+	p.mu.Unlock()
+	close(x.gone)
+}
+
+func (p *Pool[E]) leave(x *pooled[E]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x.users--
+	x.last = time.Now()
+}
+
+// sweep ends executors that were not used for too long.
+func (p *Pool[E]) sweep() {
+	tick := time.NewTicker(max(p.cfg.Idle/4, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		for _, x := range p.entries {
+			if !p.idle(x) {
+				continue
+			}
+			if x.err == nil && time.Since(x.last) < p.cfg.Idle {
+				continue
+			}
+			if !p.closed {
+				p.evict(x)
+			}
+		}
+		p.mu.Unlock()
+	}
+}

@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+)
+
+// Defaults of [PoolConfig].
+const (
+	DefaultPoolSize        = boxes.DefaultPoolSize
+	DefaultPoolIdleTimeout = boxes.DefaultPoolIdle
+)
+
+// PoolConfig configures a pool. The zero value is usable.
+type PoolConfig struct {
+	// Size bounds how many sandboxes there are at a time; 0 means
+	// DefaultPoolSize.
+	Size int
+	// IdleTimeout is after how long without use a session's sandbox is ended; 0
+	// means DefaultPoolIdleTimeout.
+	IdleTimeout time.Duration
+}
+
+// Pool gives each session (a user, a conversation) a sandbox of its own. As a
+// [codeexec.CodeExecutor], it takes the execution id for the session. It is safe
+// for concurrent use.
+type Pool struct {
+	p   *boxes.Pool[*CodeExecutor]
+	cfg *config
+}
+
+var _ codeexec.CodeExecutor = (*Pool)(nil)
+
+// NewPool starts a private Cubby, or takes the client of [WithClient], for a
+// pool of executors with these options, empty yet. ctx bounds the start only.
+func NewPool(ctx context.Context, cfg PoolConfig, opts ...Option) (*Pool, error) {
+	c := configure(opts)
+	shut, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log := c.boxes.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	p, err := boxes.NewPool(boxes.PoolConfig[*CodeExecutor]{
+		Open: func(ctx context.Context, _ string) (*CodeExecutor, error) {
+			x, err := boxes.Open(ctx, c.boxes)
+			if err != nil {
+				return nil, explain(err)
+			}
+			return &CodeExecutor{x}, nil
+		},
+		Busy: func(e *CodeExecutor) bool { return e.x.Busy() },
+		Size: cfg.Size, Idle: cfg.IdleTimeout, OnClose: shut,
+		OnError: func(_ string, err error) { log.Warn("a session's sandbox was not ended", "err", err) },
+	})
+	if err != nil {
+		return nil, errors.Join(err, shut())
+	}
+	return &Pool{p, c}, nil
+}
+
+// Get returns the session's executor, and makes its sandbox if it has none. When
+// the pool is full, the sandbox that was not used for longest is ended for it; if
+// all are in use, Get fails with [cubby.CodeRateLimited]. The executor is good
+// until Release, or until it was idle for too long: then it fails with
+// [cubby.CodeConflict], and Get gives another.
+func (p *Pool) Get(ctx context.Context, session string) (*CodeExecutor, error) {
+	return p.p.Get(ctx, session)
+}
+
+// Release ends the session's sandbox. A session without one is no error.
+func (p *Pool) Release(session string) error { return p.p.Release(session) }
+
+// Sessions names the sessions that have a sandbox, the one last used first.
+func (p *Pool) Sessions() []string { return p.p.Sessions() }
+
+// ExecuteCode implements [codeexec.CodeExecutor] in the sandbox of the session
+// that ExecutionID names, which it makes if there is none.
+func (p *Pool) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	return p.p.ExecuteCode(ctx, in)
+}
+
+// CodeBlockDelimiters implements [codeexec.CodeExecutor].
+func (p *Pool) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
+	return append([]codeexec.CodeBlockDelimiter(nil), p.cfg.boxes.Delimiters...)
+}
+
+// Languages implements [codeexec.CodeExecutor].
+func (p *Pool) Languages() []string { return boxes.Languages() }
+
+// Close ends every sandbox of the pool, and the private Cubby.
+func (p *Pool) Close() error { return p.p.Close() }
