@@ -15,6 +15,7 @@ import (
 // for concurrent use.
 type Command struct {
 	s       *Sandbox
+	op      string       // of err
 	sel     wireSelector // by number as soon as it is known
 	pid     atomic.Uint32
 	cfg     *commandConfig
@@ -47,9 +48,9 @@ const maxInput = 512 << 10
 // errDetached is why a command's end is not known to who let go of it.
 var errDetached = fmt.Errorf("let go of the command, which may still run: %w", context.Canceled)
 
-func newCommand(s *Sandbox, cfg *commandConfig, sel wireSelector, release func()) *Command {
+func newCommand(s *Sandbox, op string, cfg *commandConfig, sel wireSelector, release func()) *Command {
 	c := &Command{
-		s: s, sel: sel, cfg: cfg, release: release, began: time.Now(), done: make(chan struct{}),
+		s: s, op: op, sel: sel, cfg: cfg, release: release, began: time.Now(), done: make(chan struct{}),
 		terminal: cfg.pty != nil, writing: make(chan struct{}, 1),
 		stdout: newSink(cfg.maxOutput, cfg.stdoutTo, cfg.stdout), stderr: newSink(cfg.maxOutput, cfg.stderrTo, cfg.execConfig.stderr),
 	}
@@ -107,7 +108,8 @@ func (c *Command) follow() {
 		// The sandbox's own word: the time of the command is over, not the caller's.
 		c.result.TimedOut, c.result.ExitCode, c.result.Status = true, exitTimedOut, "timed out"
 	default:
-		c.err = err
+		// With an Op of its own, for Wait may be called by several at once.
+		c.err = fail(c.op, CodeUnavailable, err)
 		if c.broke.Load() {
 			c.abandon()
 		}
@@ -214,20 +216,16 @@ func (c *Command) Done() <-chan struct{} { return c.done }
 // An error means that the end is not known: it is as of [Commands.Run], with
 // [CodeCanceled] once the command was let go of.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
-	const op = "wait for command"
 	select {
-	case <-c.done:
+	case <-c.done: // also with a ctx that is over
 	default:
 		select {
 		case <-c.done:
 		case <-ctx.Done():
-			return nil, fail(op, CodeCanceled, context.Cause(ctx))
+			return nil, fail(opWait, CodeCanceled, context.Cause(ctx))
 		}
 	}
-	if c.err != nil {
-		return c.result, fail(op, CodeUnavailable, c.err)
-	}
-	return c.result, nil
+	return c.result, c.err
 }
 
 // Detach lets go of the command, which goes on; [Commands.Connect] finds it

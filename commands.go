@@ -148,22 +148,24 @@ func shell(line string) []string {
 	return []string{"/bin/bash", "-l", "-c", line}
 }
 
+const (
+	opRun  = "run command"
+	opWait = "wait for command"
+)
+
 func (c Commands) run(ctx context.Context, argv []string, opts []CommandOption) (*CommandResult, error) {
-	const op = "run command"
 	// A Cubby server ends the command when the call breaks off, even if this
 	// program dies. Others must be told, if that is still possible.
-	cmd, err := c.start(ctx, op, argv, opts, protocol.HeaderAttached, "1")
+	cmd, err := c.start(ctx, opRun, argv, opts, protocol.HeaderAttached, "1")
 	if err != nil {
 		return nil, err
 	}
 	<-cmd.done
-	if cmd.err != nil {
-		if code := CodeOf(cmd.err); code != CodeSandboxGone && code != CodePaused && !cmd.broke.Load() {
-			cmd.abandon()
-		}
-		return cmd.result, fail(op, CodeUnavailable, cmd.err)
+	code := CodeOf(cmd.err)
+	if cmd.err != nil && code != CodeSandboxGone && code != CodePaused && !cmd.broke.Load() {
+		cmd.abandon()
 	}
-	return cmd.result, nil
+	return cmd.result, cmd.err
 }
 
 func configure(opts []CommandOption) (*commandConfig, error) {
@@ -213,7 +215,10 @@ func (c Commands) start(ctx context.Context, op string, argv []string, opts []Co
 		callCtx, stop = context.WithTimeoutCause(ctx, cfg.timeout+timeoutGrace,
 			fmt.Errorf("no end of the command %v after its timeout: %w", timeoutGrace, context.DeadlineExceeded))
 	}
-	cmd := newCommand(c.s, cfg, wireSelector{Tag: tag}, stop)
+	cmd := newCommand(c.s, opWait, cfg, wireSelector{Tag: tag}, stop)
+	if op == opRun {
+		cmd.op = op
+	}
 	if err := cmd.open(callCtx, "Start", req, header...); err != nil {
 		if ctx.Err() != nil {
 			cmd.abandon() // it may have been started nevertheless
@@ -230,7 +235,7 @@ func (c Commands) connect(ctx context.Context, sel wireSelector, opts []CommandO
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
 	cfg.timeout, cfg.stdin = 0, nil
-	cmd := newCommand(c.s, cfg, sel, func() {})
+	cmd := newCommand(c.s, opWait, cfg, sel, func() {})
 	if err := cmd.open(ctx, "Connect", wireSelect{Process: sel}); err != nil {
 		return nil, c.fail(ctx, op, err)
 	}

@@ -498,3 +498,32 @@ func TestCommandsLeaveNothing(t *testing.T) {
 		t.Errorf("%d goroutines became %d", before, after)
 	}
 }
+
+// TestWaitIsShared: many may wait; the answer is the same, an error included.
+func TestWaitIsShared(t *testing.T) {
+	for name, frames := range map[string][]string{"an end": {begun, exited, over}, "an error": {begun, "\x00"}} {
+		t.Run(name, func(t *testing.T) {
+			sbx := startEnvd(t, &envd{methods: map[string]http.HandlerFunc{"Start": stream(frames...)}})
+			cmd, err := sbx.Commands().Start(t.Context(), "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-cmd.Done()
+			res, why := cmd.Wait(t.Context())
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					over, cancel := context.WithCancel(t.Context())
+					cancel() // does not matter any more
+					if r, err := cmd.Wait(over); r != res || err != why {
+						t.Errorf("got %+v, %v", r, err)
+					}
+				})
+			}
+			all.Wait()
+			if why != nil && !strings.HasPrefix(why.Error(), "wait for command: ") {
+				t.Errorf("got %v", why)
+			}
+		})
+	}
+}
