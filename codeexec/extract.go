@@ -55,6 +55,9 @@ type ExtractOptions struct {
 	// WholeLanguage (empty means Python).
 	WholeReply    bool
 	WholeLanguage string
+	// Ignore leaves out blocks whose first line is one of these, such as a mark by
+	// which a model was told to show code that is not to be run.
+	Ignore []string
 }
 
 // ExtractCodeBlocks finds the code in a model's reply. It knows fences of three
@@ -64,8 +67,15 @@ type ExtractOptions struct {
 // reply has them. Blocks of nothing but blanks are left out, and fences of data
 // (see [IsDataLanguage]) never count. The time it takes is linear.
 func ExtractCodeBlocks(reply string, opts ExtractOptions) []CodeBlock {
+	return slices.DeleteFunc(notBlank(extract(reply, opts)), func(b CodeBlock) bool {
+		first, _, _ := strings.Cut(b.Code, "\n")
+		return len(opts.Ignore) > 0 && slices.Contains(opts.Ignore, strings.TrimSpace(first))
+	})
+}
+
+func extract(reply string, opts ExtractOptions) []CodeBlock {
 	if len(opts.Delimiters) > 0 {
-		return notBlank(byDelimiters(reply, opts.Delimiters))
+		return byDelimiters(reply, opts.Delimiters)
 	}
 	languages := opts.Languages
 	if len(languages) == 0 {
@@ -73,7 +83,7 @@ func ExtractCodeBlocks(reply string, opts ExtractOptions) []CodeBlock {
 	}
 	fences := findFences(reply)
 	if len(fences) == 0 && opts.WholeReply {
-		return notBlank([]CodeBlock{{Code: strings.ReplaceAll(reply, "\r\n", "\n"), Language: opts.WholeLanguage}})
+		return []CodeBlock{{Code: strings.ReplaceAll(reply, "\r\n", "\n"), Language: opts.WholeLanguage}}
 	}
 	named := slices.ContainsFunc(fences, func(f fence) bool { return f.language != "" && Supports(languages, f.language) })
 	var blocks []CodeBlock
@@ -83,7 +93,7 @@ func ExtractCodeBlocks(reply string, opts ExtractOptions) []CodeBlock {
 		}
 		blocks = append(blocks, CodeBlock{Code: f.code(), Language: f.language})
 	}
-	return notBlank(blocks)
+	return blocks
 }
 
 // ExtractCodeBlock returns every block between one delimiter's Start and End,

@@ -79,6 +79,11 @@ func TestExtractCodeBlocks(t *testing.T) {
 			reply: "```python\na = 1\nprint(a)```\nDone.\n\n```python\nb\n```\n",
 			want:  blocks{{Code: "a = 1\nprint(a)", Language: "python"}, {Code: "b\n", Language: "python"}},
 		},
+		"blocks that begin with a mark": {
+			reply: "```python\n# example\na\n```\n```python\nb\n```",
+			opts:  codeexec.ExtractOptions{Ignore: []string{"# example"}},
+			want:  blocks{{Code: "b\n", Language: "python"}},
+		},
 		"text in backticks is no fence":    {reply: "Use ```print(1)``` and\n```python print(2)```\n"},
 		"no fence: no code":                {reply: "print(1)"},
 		"no fence: code if that is asked":  {reply: "print(1)", opts: codeexec.ExtractOptions{WholeReply: true}, want: blocks{{Code: "print(1)"}}},

@@ -21,6 +21,14 @@ type RenderOptions struct {
 	// KeptAs is how the note calls the place where the whole is kept; empty means
 	// the file output.txt.
 	KeptAs string
+	// Delimiter is what ToolOutput puts around the output; the zero value is the
+	// fence tool_output. If it is no fence, its End is taken out of the output.
+	Delimiter CodeBlockDelimiter
+}
+
+// ResultDelimiter returns the delimiter of ToolOutput, as tRPC-Agent has it.
+func ResultDelimiter() CodeBlockDelimiter {
+	return CodeBlockDelimiter{Start: "```tool_output\n", End: "\n```"}
 }
 
 // Rendered is a result as a model reads it.
@@ -43,11 +51,34 @@ type Rendered struct {
 // timeout, an exit code, lost variables) stands in brackets after the output.
 func (r CodeExecutionResult) ToolOutput(opts RenderOptions) Rendered {
 	text, files := r.render(opts)
-	fence := strings.Repeat("`", max(3, longestRun(text, '`')+1))
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
+	d := opts.Delimiter
+	if d == (CodeBlockDelimiter{}) {
+		d = ResultDelimiter()
 	}
-	return Rendered{Text: fence + "tool_output\n" + text + fence, Files: files}
+	if f, ok := d.fence(); ok {
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		fence := strings.Repeat(string(f.char), max(f.length, longestRun(text, f.char)+1))
+		return Rendered{Text: fence + f.language + "\n" + text + fence, Files: files}
+	}
+	text = without(text, strings.TrimSpace(d.End))
+	return Rendered{Text: d.Start + strings.TrimSuffix(text, "\n") + d.End, Files: files}
+}
+
+// without takes every word out of a text, also those that come about by that.
+func without(text, word string) string {
+	if word == "" || !strings.Contains(text, word) {
+		return text
+	}
+	out := make([]byte, 0, len(text))
+	for i := range len(text) {
+		out = append(out, text[i])
+		if n := len(out) - len(word); n >= 0 && string(out[n:]) == word {
+			out = out[:n]
+		}
+	}
+	return string(out)
 }
 
 // Report renders a result in tRPC-Agent's form: "Code execution result:" and the
