@@ -45,7 +45,7 @@ test: go-version ## Run every test; as root also install what they need, and run
 
 .PHONY: test-go
 test-go: go-version ## Run the Go tests as the user you are
-	$(GO) test ./...
+	@for module in $$($(GO) list -m -f '{{.Dir}}'); do (cd $$module && $(GO) test ./...) || exit 1; done
 
 .PHONY: race
 race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
@@ -63,8 +63,7 @@ soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser o
 .PHONY: lint
 lint: go-version ## Check formatting, vet, module files; golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
-	$(GO) vet ./...
-	$(GO) mod tidy -diff
+	@for module in $$($(GO) list -m -f '{{.Dir}}'); do (cd $$module && $(GO) vet ./... && $(GO) mod tidy -diff) || exit 1; done
 	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: skipped"; fi
 
 .PHONY: generate
@@ -74,8 +73,8 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 .PHONY: cross
 cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
-	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded
-	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded
+	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/...
+	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/...
 
 .PHONY: clean
 clean: ## Remove what was built
