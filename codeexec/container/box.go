@@ -26,10 +26,12 @@ import (
 var agentSource string
 
 // boot becomes the agent, or says in the agent's form that it cannot: a greeting
-// of version 0. Then it waits for the end of its input, like the agent.
+// of version 0. Then it waits for the end of its input and collects what has
+// ended, like the agent; its cat may be killed with everything else.
 const boot = `[ -z "$1" ] || ! command -v python3 >/dev/null 2>&1 || exec python3 -I -S -B -u -c "$1"
 printf '\000\000\000\015H\000\000\000\000{"version":0}'
-while read -r _; do :; done`
+exec 3<&0
+while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done`
 
 // box is a container that runs.
 type box struct {
@@ -262,9 +264,8 @@ func settings(cfg Config, image string, shell bool) (*container.Config, *contain
 		tmpfs += ",gid=" + gid
 	}
 	pids := int64(cfg.MaxPIDs)
-	// The agent is process 1 itself: an init above it could not be killed from
-	// inside, but the agent could.
-	tini, source := shell, agentSource
+	// The agent is process 1 itself: below an init it could be killed from inside.
+	tini, source := false, agentSource
 	if shell {
 		source = ""
 	}

@@ -50,11 +50,7 @@ func (m machine) Start(ctx context.Context, p posixws.Program) (posixws.Process,
 
 // Unpack implements [posixws.Machine].
 func (m machine) Unpack(ctx context.Context, folder string, archive io.Reader) error {
-	b, _, err := m.e.resident(ctx, false)
-	if err != nil {
-		return err
-	}
-	return b.unpack(ctx, []string{"tar", "--delay-directory-restore", "-xpof", "-", "-C", folder}, archive)
+	return posixws.Extract(ctx, m, folder, archive)
 }
 
 // process is a program of a workspace.
