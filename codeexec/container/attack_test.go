@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,70 @@ func TestHostileOutput(t *testing.T) {
 		if !r.TimedOut || !r.Truncated || len(r.Output) > 1<<20 || len(r.Output) < 1<<19 {
 			t.Errorf("%s: %d bytes, timed out %v, truncated %v, exit code %d, %v", code, len(r.Output), r.TimedOut, r.Truncated, r.ExitCode, r.Limit)
 		}
+	}
+}
+
+// TestClose: closing ends what runs, and what is being started.
+func TestClose(t *testing.T) {
+	for what, cfg := range map[string]Config{"resident": {}, "fresh": {Fresh: true}} {
+		t.Run(what, func(t *testing.T) {
+			e := open(t, cfg)
+			errs := make(chan error)
+			for range 3 {
+				go func() {
+					_, err := e.ExecuteCode(context.Background(), bash("sleep 600"))
+					errs <- err
+				}()
+			}
+			time.Sleep(time.Second) // whether they run by then does not matter
+			if err := e.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			for range 3 {
+				if err := <-errs; cubby.CodeOf(err) != cubby.CodeConflict || !strings.Contains(err.Error(), "closed") {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestReset: a caller can give the container up.
+func TestReset(t *testing.T) {
+	e := open(t, Config{})
+	mustRun(t, e, bash("echo x > f"))
+	if err := e.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	if r := mustRun(t, e, bash("cat f 2>/dev/null; echo new")); r.Output != "new\n" || !r.StateLost {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestOpened: what is asked for is given, and no more.
+func TestOpened(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/in", []byte("from the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, Config{
+		Binds: []string{dir + ":/data:ro"}, Network: "host", User: "65534:65534", Env: map[string]string{"MINE": "a b"}, NamePrefix: "mine-",
+		Labels: map[string]string{"x": "y"}, CPUs: 0.5, MaxPIDs: 50, WorkspaceRoot: "/tmp/elsewhere", Delimiters: codeexec.ContainerDelimiters(),
+	})
+	r := mustRun(t, e, bash("id -u; cat /data/in; echo; echo x 2>/dev/null > /data/out; ls /data; echo $MINE; pwd | cut -d/ -f1-3"))
+	wantOutput(t, r, "65534\nfrom the host\nin\na b\n/tmp/elsewhere\n")
+	got, err := dockerClient(t).ContainerInspect(t.Context(), e.ContainerID(), client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := got.Container; !strings.HasPrefix(c.Name, "/mine-") || c.HostConfig.NanoCPUs != 5e8 || *c.HostConfig.PidsLimit != 50 || c.Config.Labels[labelOwner] != owner() {
+		t.Errorf("got %s, %+v", c.Name, c.HostConfig.Resources)
+	}
+	if d := e.Engine().Describe(); !d.NetworkAllowed || d.Isolation != "container" {
+		t.Errorf("got %+v", d)
+	}
+	if len(e.CodeBlockDelimiters()) != 1 {
+		t.Errorf("got %+v", e.CodeBlockDelimiters())
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -402,5 +403,14 @@ func TestDaemonDies(t *testing.T) {
 	}
 	if err := e.Close(); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+	api, err := client.New(client.WithHost(d.Host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	left, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true})
+	if err != nil || len(left.Items) > 0 {
+		t.Errorf("left behind: %+v, %v", left.Items, err)
 	}
 }

@@ -146,6 +146,7 @@ func (e *Executor) Reset() error {
 // Close implements [codeexec.CodeExecutor]: it ends what runs and removes every
 // container of this executor.
 func (e *Executor) Close() error {
+	e.cancel()
 	e.lock <- struct{}{}
 	if e.closed {
 		<-e.lock
@@ -155,7 +156,6 @@ func (e *Executor) Close() error {
 	b := e.box
 	e.box = nil
 	<-e.lock
-	e.cancel()
 	var err error
 	if b != nil {
 		err = b.remove()
@@ -173,15 +173,11 @@ func errClosed(op string) error {
 // that code ran in one before that is gone; it is told once to who asks for it.
 func (e *Executor) resident(ctx context.Context, forCode bool) (b *box, lost bool, err error) {
 	const op = "start container"
-	select {
-	case e.lock <- struct{}{}:
-	case <-ctx.Done():
-		return nil, false, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+	ctx, release, err := e.hold(ctx, op)
+	if err != nil {
+		return nil, false, err
 	}
-	defer func() { <-e.lock }()
-	if e.closed {
-		return nil, false, errClosed(op)
-	}
+	defer release()
 	if e.box != nil && e.box.link.cause() != nil {
 		e.cfg.Logger.WarnContext(ctx, "the container is gone", "container", e.box.name, "error", e.box.link.cause())
 		_ = e.box.remove() // it may be gone; if not, its end is what the daemon does with it
@@ -227,14 +223,35 @@ func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInp
 	return result, codeexec.Fail(op, cubby.CodeInternal, err)
 }
 
+// hold takes the lock, if the executor is not closed. The context that it returns
+// ends with the executor; release ends both.
+func (e *Executor) hold(ctx context.Context, op string) (_ context.Context, release func(), err error) {
+	select {
+	case e.lock <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+	}
+	if e.closed {
+		<-e.lock
+		return nil, nil, errClosed(op)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ctx, func() { cancel(errClosed("")) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		<-e.lock
+	}, nil
+}
+
 // begin notes that work is done, which Close waits for. The context ends with
 // the executor.
 func (e *Executor) begin(ctx context.Context, op string) (context.Context, func(), error) {
-	e.lock <- struct{}{}
-	defer func() { <-e.lock }()
-	if e.closed {
-		return ctx, nil, errClosed(op)
+	_, release, err := e.hold(ctx, op)
+	if err != nil {
+		return ctx, nil, err
 	}
+	defer release()
 	e.work.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.ctx, func() { cancel(errClosed("")) })

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"testing"
@@ -117,7 +118,11 @@ func try(t testing.TB, cfg Config) (*Executor, error) {
 		cfg.StartTimeout = 3 * time.Minute
 	}
 	label := "t" + rand.Text()
-	cfg.Labels = map[string]string{label: t.Name()}
+	cfg.Labels = maps.Clone(cfg.Labels)
+	if cfg.Labels == nil {
+		cfg.Labels = map[string]string{}
+	}
+	cfg.Labels[label] = t.Name()
 	e, err := New(t.Context(), cfg)
 	if err != nil {
 		return nil, err
