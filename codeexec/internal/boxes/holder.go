@@ -18,7 +18,7 @@ const (
 	renewTime = 10 * time.Second
 	// mostTrust is how long a sandbox that answered counts as alive without being
 	// asked again; less with short leases.
-	mostTrust = 5 * time.Second
+	mostTrust = 2 * time.Second
 	// clockSkew is how far apart this machine's clock and a server's may be.
 	clockSkew = 5 * time.Minute
 	// endTime bounds the waiting for what is under way when an executor closes.

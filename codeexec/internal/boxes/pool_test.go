@@ -1,0 +1,241 @@
+package boxes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is an executor that says which session it is.
+type fake struct {
+	session string
+	serial  int64
+	busy    atomic.Bool
+	closed  atomic.Int64
+}
+
+func (f *fake) ExecuteCode(_ context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	if f.closed.Load() > 0 {
+		return codeexec.CodeExecutionResult{}, errors.New("it was closed while it was used")
+	}
+	return codeexec.CodeExecutionResult{Output: fmt.Sprintf("%s %d %q", f.session, f.serial, in.ExecutionID)}, nil
+}
+func (f *fake) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter { return nil }
+func (f *fake) Languages() []string                                { return nil }
+func (f *fake) Close() error {
+	f.closed.Add(1)
+	return nil
+}
+
+// factory makes fakes and remembers them.
+type factory struct {
+	mu   sync.Mutex
+	made []*fake
+	fail error
+	hold chan struct{} // if not nil, making waits for it
+}
+
+func (f *factory) open(ctx context.Context, session string) (*fake, error) {
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	x := &fake{session: session, serial: int64(len(f.made))}
+	f.made = append(f.made, x)
+	return x, nil
+}
+
+func newPool(t *testing.T, f *factory, size int, idle time.Duration) *boxes.Pool[*fake] {
+	t.Helper()
+	p, err := boxes.NewPool(boxes.PoolConfig[*fake]{
+		Open: f.open, Busy: func(x *fake) bool { return x.busy.Load() }, Size: size, Idle: idle,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, x := range f.made {
+			if n := x.closed.Load(); n != 1 {
+				t.Errorf("%s %d was closed %d times", x.session, x.serial, n)
+			}
+		}
+	})
+	return p
+}
+
+func get(t *testing.T, p *boxes.Pool[*fake], session string) *fake {
+	t.Helper()
+	x, err := p.Get(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func TestPoolGivesEachSessionItsOwn(t *testing.T) {
+	p := newPool(t, &factory{}, 4, time.Hour)
+	a, b := get(t, p, "a"), get(t, p, "b")
+	if a == b || get(t, p, "a") != a || get(t, p, "b") != b {
+		t.Error("sessions are mixed up")
+	}
+	r, err := p.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{ExecutionID: "b"})
+	if err != nil || r.Output != `b 1 ""` {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if got := p.Sessions(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("got %v", got)
+	}
+	if err := errors.Join(p.Release("a"), p.Release("a"), p.Release("none")); err != nil || a.closed.Load() != 1 {
+		t.Errorf("got %v", err)
+	}
+	if get(t, p, "a") == a {
+		t.Error("what was released came back")
+	}
+}
+
+func TestPoolMakesOneForAllWhoWait(t *testing.T) {
+	f := &factory{hold: make(chan struct{})}
+	p := newPool(t, f, 4, time.Hour)
+	short, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error)
+	go func() {
+		_, err := p.Get(short, "a")
+		gaveUp <- err
+	}()
+	got := make(chan *fake)
+	for range 8 {
+		go func() {
+			x, err := p.Get(context.Background(), "a")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- x
+		}()
+	}
+	cancel() // who gives up does not spoil it for the others
+	if err := <-gaveUp; cubby.CodeOf(err) != cubby.CodeCanceled {
+		t.Errorf("got %v", err)
+	}
+	close(f.hold)
+	first := <-got
+	for range 7 {
+		if x := <-got; x != first {
+			t.Error("two were made")
+		}
+	}
+}
+
+func TestPoolThatIsFull(t *testing.T) {
+	p := newPool(t, &factory{}, 2, time.Hour)
+	a, b := get(t, p, "a"), get(t, p, "b")
+	get(t, p, "a")
+	c := get(t, p, "c") // instead of b, which was not used for longest
+	if b.closed.Load() != 1 || a.closed.Load() != 0 {
+		t.Error("the wrong one was ended")
+	}
+	a.busy.Store(true)
+	get(t, p, "d")
+	if c.closed.Load() != 1 || a.closed.Load() != 0 {
+		t.Error("one that is in use was ended")
+	}
+	get(t, p, "d").busy.Store(true)
+	_, err := p.Get(t.Context(), "e")
+	if cubby.CodeOf(err) != cubby.CodeRateLimited {
+		t.Errorf("got %v", err)
+	}
+	if get(t, p, "a") != a {
+		t.Error("who is in the pool has no trouble")
+	}
+}
+
+func TestPoolEndsWhatIsIdle(t *testing.T) {
+	p := newPool(t, &factory{}, 4, 50*time.Millisecond)
+	a, b := get(t, p, "a"), get(t, p, "b")
+	b.busy.Store(true)
+	for deadline := time.Now().Add(time.Minute); a.closed.Load() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is still there")
+		}
+	}
+	if b.closed.Load() != 0 {
+		t.Error("one that is in use was ended")
+	}
+}
+
+func TestPoolTriesAgain(t *testing.T) {
+	f := &factory{fail: errors.New("no room")}
+	p := newPool(t, f, 1, time.Hour)
+	for _, session := range []string{"a", "a", "b"} {
+		if _, err := p.Get(t.Context(), session); !errors.Is(err, f.fail) || cubby.CodeOf(err) != cubby.CodeUnavailable {
+			t.Errorf("got %v", err)
+		}
+	}
+	f.mu.Lock()
+	f.fail = nil
+	f.mu.Unlock()
+	get(t, p, "a")
+}
+
+func TestPoolThatIsClosed(t *testing.T) {
+	f := &factory{hold: make(chan struct{})}
+	p := newPool(t, f, 1, time.Hour)
+	got := make(chan error)
+	go func() {
+		_, err := p.Get(context.Background(), "a")
+		got <- err
+	}()
+	for len(p.Sessions()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := errors.Join(p.Close(), p.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err == nil {
+		t.Error("it was made after all")
+	}
+	if _, err := p.Get(t.Context(), "a"); cubby.CodeOf(err) != cubby.CodeConflict {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Everything at a time; nothing may be closed twice or while it is used.
+func TestPoolUnderLoad(t *testing.T) {
+	p := newPool(t, &factory{}, 3, 2*time.Millisecond)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for n := range 200 {
+				session := fmt.Sprint((i + n) % 5)
+				r, err := p.ExecuteCode(context.Background(), codeexec.CodeExecutionInput{ExecutionID: session})
+				if err != nil && cubby.CodeOf(err) != cubby.CodeRateLimited {
+					t.Errorf("got %+v, %v", r, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

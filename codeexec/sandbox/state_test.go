@@ -1,0 +1,213 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
+	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
+)
+
+func in(id, language, code string) codeexec.CodeExecutionInput {
+	return codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Language: language, Code: code}}, ExecutionID: id}
+}
+
+func execute(t *testing.T, e codeexec.CodeExecutor, i codeexec.CodeExecutionInput) codeexec.CodeExecutionResult {
+	t.Helper()
+	r, err := e.ExecuteCode(t.Context(), i)
+	if err != nil {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	return r
+}
+
+// Where no sandbox can run, the error says why, and nothing runs.
+func TestNewFailsClosed(t *testing.T) {
+	for name, opts := range map[string][]sandbox.Option{
+		"no binary":             {sandbox.WithEmbedded(embedded.Config{Binary: filepath.Join(t.TempDir(), "none")})},
+		"a binary that is none": {sandbox.WithEmbedded(embedded.Config{Binary: "/bin/true"})},
+		"no Python":             {sandbox.WithEmbedded(embedded.Config{Binary: testenv.Cubby(t), Python: "/none/python3"})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.CheckLeaks(t)
+			_, err := sandbox.New(t.Context(), opts...)
+			if e, ok := errors.AsType[*cubby.Error](err); !ok || e.Code == 0 {
+				t.Fatalf("got %v", err)
+			}
+			t.Log(err)
+			_, err = sandbox.NewPool(t.Context(), sandbox.PoolConfig{}, opts...)
+			if err == nil {
+				t.Error("a pool was made")
+			}
+		})
+	}
+	t.Run("a limit that makes no sense", func(t *testing.T) {
+		testenv.CheckLeaks(t)
+		for _, l := range []codeexec.ResourceLimits{{MemoryBytes: -1}, {MemoryBytes: 1}, {MaxPIDs: 1}, {DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}} {
+			if _, err := sandbox.New(t.Context(), sandbox.WithLimits(l)); cubby.CodeOf(err) != cubby.CodeInvalidArgument && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
+				t.Errorf("%+v: got %v", l, err)
+			}
+		}
+	})
+}
+
+// It starts a Cubby of its own, and leaves nothing behind.
+func TestPrivateCubby(t *testing.T) {
+	testenv.CheckLeaks(t)
+	e := open(t, sandbox.WithLimits(codeexec.ResourceLimits{MemoryBytes: 300 << 20}), sandbox.WithEnv(map[string]string{"GREETING": "hello"}))
+	if r := execute(t, e, in("a", "bash", "echo $GREETING")); r.Output != "hello\n" {
+		t.Errorf("got %+v", r)
+	}
+	if d := e.Engine().Describe(); d.Isolation != "gvisor" || d.NetworkAllowed || !slices.Contains(d.Limits, "memory_bytes") {
+		t.Errorf("got %+v", d)
+	}
+	if err := errors.Join(e.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each id has a folder for its files, which its languages share.
+func TestConversationsHaveFoldersOfTheirOwn(t *testing.T) {
+	e := open(t, sandbox.WithClient(private(t)))
+	execute(t, e, in("a", "python", "open('mine', 'w').write('a')"))
+	execute(t, e, in("b", "python", "open('mine', 'w').write('b')"))
+	for _, id := range []string{"a", "b"} {
+		for _, read := range []codeexec.CodeExecutionInput{
+			in(id, "bash", "cat mine"), in(id, "python", "print(open('mine').read(), end='')"),
+			in(id, "js", "process.stdout.write(require('fs').readFileSync('mine', 'utf8')); undefined"),
+		} {
+			if r := execute(t, e, read); r.Output != id {
+				t.Errorf("%s of %s: %+v", read.CodeBlocks[0].Language, id, r)
+			}
+		}
+	}
+	for _, id := range []string{"../../etc", "/", "a/../b", strings.Repeat("x", 4096), "ü\n\x00"} {
+		if r := execute(t, e, in(id, "python", "import os; print(os.path.dirname(os.getcwd()))")); r.Output != "/home/user/conversations\n" {
+			t.Errorf("%.20q runs in %q", id, r.Output)
+		}
+	}
+	_, err := e.ExecuteCode(t.Context(), in(strings.Repeat("x", 5000), "python", "1"))
+	if cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Kernels cost memory: the id that was not used for longest loses its own.
+func TestKernelsAreBounded(t *testing.T) {
+	e := open(t, sandbox.WithClient(private(t)), sandbox.WithMaxKernels(4))
+	for i := range 5 {
+		if r := execute(t, e, in(fmt.Sprint(i), "python", fmt.Sprintf("x = %d", i))); r.StateLost {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if r := execute(t, e, in("4", "python", "print(x)")); r.Output != "4\n" || r.StateLost {
+		t.Errorf("got %+v", r)
+	}
+	r := execute(t, e, in("0", "python", "print(x)"))
+	if r.Error == nil || r.Error.Type != "NameError" || !r.StateLost {
+		t.Errorf("got %+v", r)
+	}
+	if r := execute(t, e, in("0", "python", "x = 0")); r.StateLost {
+		t.Errorf("told twice: %+v", r)
+	}
+}
+
+// Code that ends its kernel, or its sandbox, takes variables along; the next call
+// works, and is told.
+func TestStateLost(t *testing.T) {
+	client := private(t)
+	e := open(t, sandbox.WithClient(client), sandbox.WithExecutionTimeout(3*time.Second))
+	t.Run("with the kernel, in the same call", func(t *testing.T) {
+		for _, id := range []string{"", "a"} {
+			execute(t, e, in(id, "python", "x = 1"))
+			r := execute(t, e, in(id, "python", "import os; os._exit(5)"))
+			if !r.StateLost || r.Outcome != codeexec.OutcomeFailed {
+				t.Errorf("got %+v", r)
+			}
+			if r := execute(t, e, in(id, "python", "print('x' in globals())")); r.Blocks[0].Stdout != "False\n" || r.StateLost {
+				t.Errorf("got %+v", r)
+			}
+		}
+	})
+	t.Run("with the kernel, out of memory", func(t *testing.T) {
+		small := open(t, sandbox.WithClient(client), sandbox.WithLimits(codeexec.ResourceLimits{MemoryBytes: 200 << 20}))
+		r := execute(t, small, in("a", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))"))
+		if r.Outcome != codeexec.OutcomeFailed || r.Limit != "memory" && (r.Error == nil || r.Error.Type != "MemoryError") {
+			t.Errorf("got %+v", r)
+		}
+		if r := execute(t, small, in("a", "python", "print('again')")); r.Blocks[0].Stdout != "again\n" {
+			t.Errorf("got %+v", r)
+		}
+	})
+	t.Run("with the sandbox", func(t *testing.T) {
+		execute(t, e, in("a", "python", "x = 1"))
+		old := e.SandboxID()
+		sbx, err := client.Get(t.Context(), old)
+		if err == nil {
+			err = sbx.Kill(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What was there a moment ago counts as there: this call may find out.
+		r, err := e.ExecuteCode(t.Context(), in("a", "python", "print('x' in globals())"))
+		if err != nil {
+			if cubby.CodeOf(err) != cubby.CodeSandboxGone {
+				t.Fatal(err)
+			}
+			r = execute(t, e, in("a", "python", "print('x' in globals())"))
+		}
+		if r.Output != "False\n" || !r.StateLost || e.SandboxID() == old {
+			t.Errorf("got %+v in %s after %s", r, e.SandboxID(), old)
+		}
+	})
+}
+
+// Each call of its own: no file is left, not even outside of the home.
+func TestFreshSandbox(t *testing.T) {
+	client := private(t)
+	e := open(t, sandbox.WithClient(client), sandbox.WithFreshSandbox())
+	execute(t, e, in("a", "bash", "touch /tmp/left ~/left"))
+	if r := execute(t, e, in("a", "bash", "ls /tmp/left ~/left 2>/dev/null")); r.Output != "" {
+		t.Errorf("got %+v", r)
+	}
+	n := 0
+	for _, err := range client.List(t.Context(), cubby.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n > 1 {
+		t.Errorf("%d sandboxes are left, want that of the workspaces", n)
+	}
+}
+
+func TestPool(t *testing.T) {
+	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	execute(t, p, in("a", "bash", "touch /tmp/mine"))
+	if r := execute(t, p, in("b", "bash", "ls /tmp/mine")); r.ExitCode == 0 {
+		t.Errorf("sessions share a sandbox: %+v", r)
+	}
+	if r := execute(t, p, in("a", "bash", "ls /tmp/mine")); r.Output != "/tmp/mine\n" {
+		t.Errorf("got %+v", r)
+	}
+	execute(t, p, in("c", "bash", "true")) // instead of b
+	if got := p.Sessions(); !slices.Equal(got, []string{"c", "a"}) {
+		t.Errorf("got %v", got)
+	}
+}
