@@ -90,17 +90,34 @@ func (t *Tools) Run(ctx context.Context, in RunInput) (RunOutput, error) {
 }
 
 func (t *Tools) run(ctx context.Context, in RunInput) (RunOutput, error) {
-	p, err := t.prepare(ctx, in)
+	var r codeexec.RunResult
+	p, err := t.start(ctx, in, func(p *prepared) (err error) {
+		r, err = t.cfg.Engine.Runner().RunProgram(ctx, p.handle.Workspace, p.spec)
+		return err
+	})
 	if err != nil {
-		return RunOutput{}, err
-	}
-	p.spec.Stdin = in.Stdin
-	r, err := t.cfg.Engine.Runner().RunProgram(ctx, p.handle.Workspace, p.spec)
-	if err != nil {
-		t.lost(p.handle, err)
 		return RunOutput{}, err
 	}
 	return t.finish(ctx, p, r), nil
+}
+
+// start prepares a command and starts it. If the workspace turns out to be lost
+// before anything was started, that happens once more in a new one.
+func (t *Tools) start(ctx context.Context, in RunInput, begin func(*prepared) error) (*prepared, error) {
+	for again, renewed := true, false; ; again = false {
+		p, err := t.prepare(ctx, in)
+		if err == nil {
+			p.renewed = renewed || p.renewed
+			if err = begin(p); err == nil {
+				return p, nil
+			}
+			t.lost(p.handle, err)
+		}
+		if !again || !codeexec.IsWorkspaceRetrySafe(err) {
+			return nil, err
+		}
+		renewed = true
+	}
 }
 
 // prepared is a command that is ready to run.
@@ -109,6 +126,8 @@ type prepared struct {
 	handle codeexec.WorkspaceHandle
 	spec   codeexec.RunProgramSpec
 	staged []StagedInput
+	// renewed says that the workspace is another one than in the call before.
+	renewed bool
 }
 
 // venv puts a skill's own Python on PATH before it runs a command.
@@ -133,11 +152,11 @@ func (t *Tools) prepare(ctx context.Context, in RunInput) (*prepared, error) {
 			timeout = time.Duration(in.Timeout) * time.Second
 		}
 	}
-	h, err := t.workspace(ctx, in.Skill)
+	h, renewed, err := t.workspace(ctx, in.Skill)
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{in: in, handle: h}
+	p := &prepared{in: in, handle: h, renewed: renewed}
 	ws := h.Workspace
 	if len(in.Inputs) > 0 {
 		if err := t.cfg.Engine.FS().StageInputs(ctx, ws, in.Inputs); err != nil {
@@ -162,7 +181,8 @@ func (t *Tools) prepare(ctx context.Context, in RunInput) (*prepared, error) {
 	}
 	maps.Copy(env, in.Env)
 	p.spec = codeexec.RunProgramSpec{
-		Cmd: "sh", Args: []string{"-c", venv, "sh", t.cfg.Shell, in.Command}, Env: env, Cwd: cwd, Timeout: timeout, Limits: t.cfg.Limits,
+		Cmd: "sh", Args: []string{"-c", venv, "sh", t.cfg.Shell, in.Command}, Env: env, Cwd: cwd, Stdin: in.Stdin, Timeout: timeout,
+		Limits: t.cfg.Limits,
 	}
 	return p, nil
 }
@@ -255,6 +275,9 @@ func (t *Tools) finish(ctx context.Context, p *prepared, r codeexec.RunResult) R
 		if *stream.to, cut = cutMiddle(codeexec.CleanText(stream.from), maxStream); cut {
 			warn("%s had %d bytes; its middle is left out. Write long output to a file in out/", stream.name, len(stream.from))
 		}
+	}
+	if p.renewed {
+		warn("the workspace was lost and has been made again: files of earlier commands are gone")
 	}
 	if r.Truncated {
 		warn("the command printed more than is kept")

@@ -86,14 +86,12 @@ func (t *Tools) Exec(ctx context.Context, in ExecInput) (SessionOutput, error) {
 	if err := t.room(); err != nil {
 		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
 	}
-	p, err := t.prepare(ctx, in.RunInput)
+	var s codeexec.ProgramSession
+	p, err := t.start(ctx, in.RunInput, func(p *prepared) (err error) {
+		s, err = t.cfg.Engine.Runner().StartProgram(ctx, p.handle.Workspace, codeexec.InteractiveProgramSpec{RunProgramSpec: p.spec, TTY: in.TTY})
+		return err
+	})
 	if err != nil {
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
-	}
-	p.spec.Stdin = in.Stdin
-	s, err := t.cfg.Engine.Runner().StartProgram(ctx, p.handle.Workspace, codeexec.InteractiveProgramSpec{RunProgramSpec: p.spec, TTY: in.TTY})
-	if err != nil {
-		t.lost(p.handle, err)
 		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
 	}
 	r := &running{session: s, p: p, began: time.Now()}

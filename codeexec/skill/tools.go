@@ -136,21 +136,20 @@ func (t *Tools) check() error {
 
 // workspace returns the conversation's workspace with a skill in it. One that
 // was lost is made anew, once: nothing has run in it for this call.
-func (t *Tools) workspace(ctx context.Context, name string) (codeexec.WorkspaceHandle, error) {
+func (t *Tools) workspace(ctx context.Context, name string) (h codeexec.WorkspaceHandle, renewed bool, err error) {
 	if err := t.check(); err != nil {
-		return codeexec.WorkspaceHandle{}, err
+		return h, false, err
 	}
 	for again := true; ; again = false {
-		h, err := t.cfg.Workspaces.AcquireHandle(ctx, t.cfg.Engine.Manager(), t.cfg.ExecutionID)
-		if err != nil {
-			return h, err
+		if h, err = t.cfg.Workspaces.AcquireHandle(ctx, t.cfg.Engine.Manager(), t.cfg.ExecutionID); err != nil {
+			return h, false, err
 		}
 		if err = t.stage(ctx, h.Workspace, name); err == nil {
-			return h, nil
+			return h, !again, nil
 		}
 		t.lost(h, err)
 		if !again || !codeexec.IsWorkspaceRetrySafe(err) {
-			return h, err
+			return h, false, err
 		}
 	}
 }

@@ -110,11 +110,18 @@ func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile
 	}
 }
 
+// makeFolder also makes a read-only folder one that can be written to: what was
+// staged there is staged again.
 func makeFolder(root *os.Root, name string) error {
-	if info, err := root.Lstat(name); err == nil && !info.IsDir() {
+	info, err := root.Lstat(name)
+	switch {
+	case err != nil:
+	case !info.IsDir():
 		if err := root.Remove(name); err != nil {
 			return err
 		}
+	case info.Mode()&0o200 == 0:
+		return root.Chmod(name, 0o755)
 	}
 	return root.MkdirAll(name, 0o755)
 }
