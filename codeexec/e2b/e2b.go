@@ -77,7 +77,7 @@ func Attach(ctx context.Context, opts ...Option) (*CodeExecutor, error) {
 
 // CreateOrRecreate is like Create, and replaces a sandbox that is gone, now or
 // before a later call runs anything: onRecreate (which may be nil) is told the
-// old one's id first, to forget it. What the old one held is lost; results say
+// old one's id first, to forget it, and must not use the executor. What the old one held is lost; results say
 // StateLost, and its workspaces fail with [codeexec.ErrWorkspaceStale]. A sandbox
 // that goes while code runs in it is an error, since nobody knows what the code
 // had done; the next call gets another. One that is paused is not replaced.

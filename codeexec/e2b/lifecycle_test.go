@@ -365,8 +365,8 @@ func TestLimits(t *testing.T) {
 	defer e.Destroy(context.Background())
 	t.Run("disk and file size", func(t *testing.T) {
 		r, err := e.ExecuteCode(t.Context(), python("open('big', 'wb').write(bytes(80 << 20))"))
-		if err != nil || r.Outcome != codeexec.OutcomeFailed {
-			t.Errorf("got %+v, %v", r, err)
+		if err != nil || r.Outcome != codeexec.OutcomeFailed || r.Limit != "disk" {
+			t.Errorf("got %+v, limit %q, %v", r, r.Limit, err)
 		}
 		output(t, e, python("import os; os.path.exists('big') and os.remove('big')"))
 	})
@@ -381,8 +381,8 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("processes", func(t *testing.T) {
 		r, err := e.ExecuteCode(t.Context(), python("import subprocess\nps = [subprocess.Popen(['sleep', '60']) for _ in range(200)]"))
-		if err != nil || r.Outcome != codeexec.OutcomeFailed {
-			t.Errorf("got %+v, %v", r, err)
+		if err != nil || r.Outcome != codeexec.OutcomeFailed || r.Limit != "processes" {
+			t.Errorf("got %+v, limit %q, %v", r, r.Limit, err)
 		}
 	})
 	t.Run("the engine names what holds", func(t *testing.T) {

@@ -71,8 +71,11 @@ func explain(err error) error {
 	out := &cubby.Error{Op: "start sandbox executor", Code: cubby.CodeUnavailable, Err: err}
 	if e, ok := errors.AsType[*cubby.Error](err); ok {
 		out.Code = e.Code
+		if error(e) == err {
+			out.Err, out.Hint = e.Err, e.Hint
+		}
 		if e.Hint != "" {
-			return out // the text of err ends with it
+			return out
 		}
 	}
 	switch out.Code {

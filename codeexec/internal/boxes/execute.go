@@ -59,6 +59,11 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 			return e.built.Result(), codeexec.Fail("", cubby.CodeInvalidArgument, err)
 		}
 	}
+	over, err := x.h.begin()
+	if err != nil {
+		return e.built.Result(), err
+	}
+	defer over()
 	ctx, cancel := x.h.join(ctx)
 	defer cancel()
 	done, err := e.enter(ctx, in.ExecutionID)
@@ -203,6 +208,9 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 		e.v.lost, e.lost = false, true
 	}
 	e.v.told[language] = ex.StateLost
+	if ex.Limit == "" && ex.ExitCode != 0 {
+		ex.Limit = limitOf(ex)
+	}
 	k.EndExecution(ex)
 	return err
 }
@@ -274,3 +282,28 @@ func (e *execution) restart(ctx context.Context, language string) error {
 	}
 	return e.b.sbx.RestartContext(ctx, k)
 }
+
+// limitTexts are what programs say that meet a limit, which no server names.
+var limitTexts = []struct {
+	limit string
+	texts []string
+}{
+	{"disk", []string{"No space left on device", "ENOSPC", "File too large", "EFBIG", "File size limit exceeded", "Disk quota exceeded"}},
+	{"processes", []string{"can't start new thread", "fork: Resource temporarily unavailable", "fork: retry", "BlockingIOError: [Errno 11]", "spawn EAGAIN"}},
+}
+
+// limitOf guesses, for a block that failed, by the end of what it said.
+func limitOf(ex *cubby.Execution) string {
+	said := tail(ex.Stderr, 4<<10)
+	if e := ex.Error; e != nil {
+		said = tail(e.Name+": "+e.Value, 4<<10) // what it printed may be about something else
+	}
+	for _, l := range limitTexts {
+		if slices.ContainsFunc(l.texts, func(text string) bool { return strings.Contains(said, text) }) {
+			return l.limit
+		}
+	}
+	return ""
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

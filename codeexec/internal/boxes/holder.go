@@ -21,6 +21,8 @@ const (
 	mostTrust = 2 * time.Second
 	// clockSkew is how far apart this machine's clock and a server's may be.
 	clockSkew = 5 * time.Minute
+	// fileTime bounds each transfer of files, which may come over a slow network.
+	fileTime = 5 * time.Minute
 	// endTime bounds the waiting for what is under way when an executor closes.
 	endTime = 15 * time.Second
 )
@@ -78,6 +80,17 @@ func (h *holder) join(ctx context.Context) (context.Context, context.CancelFunc)
 		release()
 		cancel(nil)
 	}
+}
+
+// begin has close wait for what begins, until over is called.
+func (h *holder) begin() (over func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, closedError()
+	}
+	h.wg.Add(1)
+	return h.wg.Done, nil
 }
 
 // take waits for the turn; the caller gives it back.
@@ -255,7 +268,7 @@ func (b *box) prepare(info *cubby.Info, now time.Time) error {
 	programs := b.have
 	programs.FileSizeBytes = 0 // a program's own is none of what can be asked for
 	engine, err := posixws.New(machine{b, b.h.cfg.User}, posixws.Config{
-		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
+		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, FileTimeout: fileTime, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
 		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe,
 	})
 	b.engine = engine
