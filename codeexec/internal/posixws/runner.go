@@ -65,7 +65,10 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 	}
 	l := &launched{
 		e: e, ws: ws, nonce: rand.Text(), run: workdir.RunDir(time.Now(), e.n.Add(1)),
-		out: session.NewOutput(e.cfg.MaxOutput), ended: make(chan struct{}),
+		out: session.NewQuietOutput(e.cfg.MaxOutput), ended: make(chan struct{}),
+	}
+	if interactive {
+		l.out = session.NewOutput(e.cfg.MaxOutput)
 	}
 	argv, err := l.argv(spec)
 	if err != nil {

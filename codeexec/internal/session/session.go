@@ -35,17 +35,33 @@ type Process interface {
 // bytes into Stdout and Stderr.
 type Output struct {
 	Lines          Lines
+	quiet          bool
 	stdout, stderr *Head
 }
 
 // NewOutput keeps at most that many bytes of each stream.
 func NewOutput(most int) *Output { return &Output{stdout: NewHead(most), stderr: NewHead(most)} }
 
+// NewQuietOutput is NewOutput for a program that nobody polls: it keeps no
+// Lines.
+func NewQuietOutput(most int) *Output {
+	o := NewOutput(most)
+	o.quiet = true
+	return o
+}
+
 // Stdout takes the standard output.
-func (o *Output) Stdout() io.Writer { return io.MultiWriter(o.stdout, &o.Lines) }
+func (o *Output) Stdout() io.Writer { return o.to(o.stdout) }
 
 // Stderr takes the standard error output.
-func (o *Output) Stderr() io.Writer { return io.MultiWriter(o.stderr, &o.Lines) }
+func (o *Output) Stderr() io.Writer { return o.to(o.stderr) }
+
+func (o *Output) to(h *Head) io.Writer {
+	if o.quiet {
+		return h
+	}
+	return io.MultiWriter(h, &o.Lines)
+}
 
 // Heads returns the beginnings of both streams.
 func (o *Output) Heads() [2]string {
