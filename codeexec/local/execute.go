@@ -23,11 +23,8 @@ const maxCode = 64 << 20
 // maxShown bounds the files that one call shows, in bytes.
 const maxShown = 64 << 20
 
-// ExecuteCode implements [codeexec.CodeExecutor]. Each block is a process of its
-// own: files last from block to block, variables do not. Files that code leaves
-// in the folder out (the variable OUTPUT_DIR) come back as OutputFiles, up to
-// 100 of them and 64 MiB; with a WorkDir those that are new or changed.
-func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+// ExecuteCode implements [codeexec.CodeExecutor]. See [UnsafeExecutor.ExecuteCode].
+func (e *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	const op = "execute code"
 	b := codeexec.ResultBuilder{MaxOutput: e.cfg.MaxOutput}
 	leave, err := e.enter(ctx)
@@ -45,7 +42,7 @@ func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecut
 }
 
 // enter waits for the turn of a call, and makes Close wait for its end.
-func (e *UnsafeExecutor) enter(ctx context.Context) (leave func(), err error) {
+func (e *core) enter(ctx context.Context) (leave func(), err error) {
 	e.mu.Lock()
 	if e.base.Err() != nil {
 		e.mu.Unlock()
@@ -71,7 +68,7 @@ func (e *UnsafeExecutor) enter(ctx context.Context) (leave func(), err error) {
 	return nil, err
 }
 
-func (e *UnsafeExecutor) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *codeexec.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
+func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *codeexec.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
 	blocks := in.Blocks()
 	size := 0
 	for _, block := range blocks {
@@ -116,7 +113,7 @@ func (e *UnsafeExecutor) execute(ctx context.Context, in codeexec.CodeExecutionI
 }
 
 // block runs one block.
-func (e *UnsafeExecutor) block(ctx context.Context, p *place, idx int, block codeexec.CodeBlock, b *codeexec.ResultBuilder) error {
+func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.CodeBlock, b *codeexec.ResultBuilder) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -212,7 +209,7 @@ type fileState struct {
 	mod  time.Time
 }
 
-func (e *UnsafeExecutor) openPlace() (*place, error) {
+func (e *core) openPlace() (*place, error) {
 	scratch, err := os.MkdirTemp("", "cubby-local-")
 	if err != nil {
 		return nil, err

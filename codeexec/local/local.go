@@ -29,6 +29,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,11 +101,24 @@ type Config struct {
 	MaxPrograms int
 	// HostBase, if set, is the only folder that host:// inputs may come from.
 	HostBase string
+
+	// Logger takes a line for each execution and program, never code, output or
+	// variables; nil drops them. Spans and metrics are as [codeexec.Observe] has
+	// them.
+	Logger *slog.Logger
 }
 
 // UnsafeExecutor implements [codeexec.CodeExecutor] and
-// [codeexec.EngineProvider]. It is safe for concurrent use.
+// [codeexec.EngineProvider], and tells of what it does by [codeexec.Observe]. It
+// is safe for concurrent use.
 type UnsafeExecutor struct {
+	core     *core
+	observed codeexec.CodeExecutor
+	engine   codeexec.Engine
+}
+
+// core is an executor that nobody observes.
+type core struct {
 	cfg          Config
 	languages    []string
 	interpreters map[string]*interpreter
@@ -151,7 +165,7 @@ func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
 	if err := en.limits.check(cfg.Limits); err != nil {
 		return nil, invalid(err)
 	}
-	e := &UnsafeExecutor{cfg: en.cfg, engine: en, interpreters: map[string]*interpreter{}}
+	e := &core{cfg: en.cfg, engine: en, interpreters: map[string]*interpreter{}}
 	if err := e.findInterpreters(); err != nil {
 		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
 	}
@@ -165,22 +179,49 @@ func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
 		e.turn = make(chan struct{}, 1)
 	}
 	e.base, e.closed = context.WithCancelCause(context.Background())
-	return e, nil
+	observed := codeexec.Observe(e, codeexec.ObserveOptions{Logger: cfg.Logger, Backend: "unsafe_local"})
+	own, err := codeexec.EngineOf(observed)
+	if err != nil {
+		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+	}
+	return &UnsafeExecutor{core: e, observed: observed, engine: own}, nil
+}
+
+// ExecuteCode implements [codeexec.CodeExecutor]. Each block is a process of its
+// own: files last from block to block, variables do not. Files that code leaves
+// in the folder out (the variable OUTPUT_DIR) come back as OutputFiles, up to
+// 100 of them and 64 MiB; with a WorkDir those that are new or changed.
+func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	return e.observed.ExecuteCode(ctx, in)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
 func (e *UnsafeExecutor) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
-	return slices.Clone(e.cfg.Delimiters)
+	return e.core.CodeBlockDelimiters()
 }
 
 // Languages implements [codeexec.CodeExecutor].
-func (e *UnsafeExecutor) Languages() []string { return slices.Clone(e.languages) }
+func (e *UnsafeExecutor) Languages() []string { return e.core.Languages() }
 
 // Engine implements [codeexec.EngineProvider].
 func (e *UnsafeExecutor) Engine() codeexec.Engine { return e.engine }
 
 // Close ends what runs. Workspaces stay until they are cleaned up.
-func (e *UnsafeExecutor) Close() error {
+func (e *UnsafeExecutor) Close() error { return e.core.Close() }
+
+// CodeBlockDelimiters implements [codeexec.CodeExecutor].
+func (e *core) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
+	return slices.Clone(e.cfg.Delimiters)
+}
+
+// Languages implements [codeexec.CodeExecutor].
+func (e *core) Languages() []string { return slices.Clone(e.languages) }
+
+// Engine implements [codeexec.EngineProvider].
+func (e *core) Engine() codeexec.Engine { return e.engine }
+
+// Close implements [codeexec.CodeExecutor].
+func (e *core) Close() error {
 	e.mu.Lock()
 	e.closed(errClosed)
 	e.mu.Unlock()
@@ -196,7 +237,7 @@ type interpreter struct {
 	args []string // before the file
 }
 
-func (e *UnsafeExecutor) findInterpreters() error {
+func (e *core) findInterpreters() error {
 	for _, l := range []struct {
 		language, given string
 		names           []string
