@@ -3,12 +3,16 @@
 package container
 
 import (
+	"errors"
+	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
+	"github.com/cubby-sandbox/cubby/codeexec/container/internal/dockertest"
 )
 
 // TestSuite runs what every executor must pass, in a container with an agent.
@@ -23,6 +27,35 @@ func TestSuiteFresh(t *testing.T) {
 	traits := traits(t, Config{Fresh: true})
 	traits.Workspaces = nil // they are those of TestSuite
 	codeexectest.Run(t, func(t *testing.T) codeexec.CodeExecutor { return open(t, Config{Fresh: true}) }, traits)
+}
+
+// TestJavaScript: an image that has node has JavaScript.
+func TestJavaScript(t *testing.T) {
+	needDocker(t)
+	tree, err := dockertest.NewTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tree.AddPython(), tree.AddProgram("node")); errors.Is(err, exec.ErrNotFound) {
+		t.Skip("NOT TESTED: this machine has no node to make an image of")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Import("cubby-test:node", tree.Write); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, Config{Image: "cubby-test:node"})
+	if got := fmt.Sprint(e.Languages()); got != "[python bash javascript]" {
+		t.Fatalf("it has %s", got)
+	}
+	js := func(code string) codeexec.CodeExecutionInput {
+		return codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Code: code, Language: "js"}}}
+	}
+	wantOutput(t, mustRun(t, e, js("console.log([1, 2].map(x => x * 21).join())")), "21,42\n")
+	r := mustRun(t, e, js("const a = 1;\nfunction f() { throw new TypeError('bad thing'); }\nf();"))
+	if r.Error == nil || r.Error.Type != "TypeError" || r.Error.Line != 2 {
+		t.Errorf("got %+v", r.Error)
+	}
 }
 
 func traits(t *testing.T, cfg Config) codeexectest.Traits {

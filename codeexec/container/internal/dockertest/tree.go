@@ -99,11 +99,16 @@ print(json.dumps([os.path.realpath(sys.executable), sysconfig.get_path("stdlib")
 	return nil
 }
 
-// AddText adds a program or file.
-func (t *Tree) AddText(name, text string) {
-	delete(t.links, name)
-	delete(t.files, name)
-	t.text[name] = text
+// AddProgram adds a program of this machine.
+func (t *Tree) AddProgram(name string) error {
+	found, err := exec.LookPath(name)
+	if err == nil {
+		found, err = filepath.EvalSymlinks(found)
+	}
+	if err != nil {
+		return err
+	}
+	return t.program(found, "usr/bin/"+name)
 }
 
 // program adds a program of this machine, and the libraries that it loads.
