@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -377,4 +378,42 @@ func TestLanguagesOfTheServersOwn(t *testing.T) {
 	if f.count(`POST /contexts {"language":"json"`) != 0 || f.count("POST /execute") != 1 {
 		t.Errorf("asked for %q", f.requests)
 	}
+}
+
+// Logs say how much ran, where, and how it ended. Never what.
+func TestLogs(t *testing.T) {
+	var log lockedBuffer
+	f := &foreign{}
+	e := create(t, f.serve(t, e2b.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), e2b.WithEnv(map[string]string{"TOKEN": "secret-value"}))...)
+	output(t, e, in("conversation", "secret_code()"))
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"code executed", "backend=e2b", "outcome=ok", "sandbox created", "sandbox ended", "sandbox_id=iforeign"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, log.String())
+		}
+	}
+	for _, never := range []string{"secret", "ran", "api_key"} {
+		if strings.Contains(log.String(), never) {
+			t.Errorf("%q is in\n%s", never, log.String())
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

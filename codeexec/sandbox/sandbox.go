@@ -58,6 +58,9 @@ func (c *config) start(ctx context.Context) (shut func() error, err error) {
 	if c.boxes.Client != nil {
 		return func() error { return nil }, nil
 	}
+	if c.embedded.Logger == nil {
+		c.embedded.Logger = c.boxes.Logger
+	}
 	own, err := embedded.Open(ctx, c.embedded)
 	if err != nil {
 		return nil, explain(err)
