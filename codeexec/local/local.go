@@ -16,7 +16,8 @@
 // Each program leads a session and a process group. When it ends, or its time
 // does, the group is killed, and on Linux also what left it: its descendants, and
 // every process that carries the program's own RUN_DIR variable. A process that
-// forks twice, leaves its session and drops its variables gets away. The package
+// forks twice, leaves its session and drops its variables gets away, and so may
+// one that does all but the last faster than it can be found. The package
 // does not make the caller's process the reaper of orphans (PR_SET_CHILD_SUBREAPER),
 // which would find those, too: that is a property of a whole process, and whose
 // it is decides its main function.

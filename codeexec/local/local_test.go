@@ -130,8 +130,11 @@ func TestTimeoutEndsWhatLeftTheGroup(t *testing.T) {
 		"a timeout": `setsid sh -c 'echo $$ > ` + dir + `/pid; sleep 600' & setsid sh -c '(sleep 600 &) ; sleep 600' & sleep 600`,
 		"its end":   `setsid sh -c '(echo $$ > ` + dir + `/pid; sleep 600) &' ; setsid sleep 600 & while [ ! -s ` + dir + `/pid ]; do sleep 0.01; done`,
 	} {
-		e := open(t, local.Config{Timeout: 4 * time.Second})
-		r := run(t, e, "bash", code)
+		timeout := 2 * time.Minute
+		if what == "a timeout" {
+			timeout = 6 * time.Second
+		}
+		r := run(t, open(t, local.Config{Timeout: timeout}), "bash", code)
 		if r.TimedOut != (what == "a timeout") {
 			t.Errorf("%s: %+v", what, r)
 		}
