@@ -361,6 +361,11 @@ func (p *program) pump() {
 // write sends input. It waits for room, until the program has ended.
 func (p *program) write(b []byte) (int, error) {
 	sent := 0
+	select {
+	case <-p.exited:
+		return 0, io.ErrClosedPipe
+	default:
+	}
 	for sent < len(b) {
 		p.mu.Lock()
 		n := min(len(b)-sent, p.credit, chunk)
@@ -381,12 +386,7 @@ func (p *program) write(b []byte) (int, error) {
 			return sent, p.link.cause()
 		}
 	}
-	select {
-	case <-p.exited:
-		return sent, io.ErrClosedPipe
-	default:
-		return sent, nil
-	}
+	return sent, nil
 }
 
 func (p *program) closeInput() { _ = p.link.send('C', p.number, nil) }

@@ -5,10 +5,13 @@ package container
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +44,10 @@ func TestMain(m *testing.M) {
 func withDaemon(m *testing.M) int {
 	for _, name := range []string{client.EnvOverrideHost, client.EnvOverrideCertPath, client.EnvTLSVerify, client.EnvOverrideAPIVersion} {
 		os.Unsetenv(name)
+	}
+	if slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz=") || a == "-test.fuzzworker" }) {
+		noDaemon = errors.New("fuzzing needs no daemon, and its processes end without notice")
+		return m.Run()
 	}
 	if noDaemon = dockertest.Prepare(); noDaemon != nil {
 		fmt.Fprintf(os.Stderr, "NOT TESTED with a real Docker: %v\n", noDaemon)

@@ -28,6 +28,7 @@ type Daemon struct {
 	dir  string
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when the process has ended
+	ids  []string      // of containers that a crash left to themselves
 }
 
 // ErrUnavailable says why there can be no daemon here.
@@ -139,6 +140,15 @@ func (d *Daemon) Kill() {
 	_ = d.cmd.Process.Kill()
 	<-d.gone
 	d.killAll()
+	d.note()
+}
+
+// note remembers the containers that the daemon has.
+func (d *Daemon) note() {
+	dirs, _ := filepath.Glob(filepath.Join(d.dir, "data/containers/*"))
+	for _, dir := range dirs {
+		d.ids = append(d.ids, filepath.Base(dir))
+	}
 }
 
 // killAll ends what belongs to the daemon and is left.
@@ -171,15 +181,33 @@ func (d *Daemon) Stop() {
 			_ = syscall.Unmount(f[4], syscall.MNT_DETACH)
 		}
 	}
+	d.note()
 	os.RemoveAll(d.dir)
-	// Empty groups can be removed, others belong to somebody.
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/docker")
-	for _, group := range append(groups, "/sys/fs/cgroup/docker") {
-		inner, _ := filepath.Glob(group + "/*/")
-		for _, g := range inner {
-			os.Remove(g)
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/docker")
+	roots = append(roots, "/sys/fs/cgroup/docker")
+	for _, id := range d.ids {
+		for _, root := range roots {
+			removeGroup(filepath.Join(root, id))
 		}
-		os.Remove(group)
+	}
+	for _, root := range roots {
+		os.Remove(root) // if nobody else has containers there
+	}
+}
+
+// removeGroup ends what is in a control group and removes it.
+func removeGroup(group string) {
+	for range 100 {
+		if err := os.Remove(group); err == nil || os.IsNotExist(err) {
+			return
+		}
+		procs, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		for field := range strings.FieldsSeq(string(procs)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
