@@ -88,6 +88,14 @@ type Usage struct {
 	Disk     int64 // bytes that the files written below "/" take; 0 if it cannot be told
 }
 
+// Slower is a Machine that can hold back what grows inside it without holding
+// back its first process.
+type Slower interface {
+	// Slow gives processes inside that hold more than bytes of memory a low
+	// priority. They keep it.
+	Slow(bytes int64)
+}
+
 // Exit says how a machine ended.
 type Exit struct {
 	Err error // nil when Close ended it

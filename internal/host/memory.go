@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/engine"
 )
 
 // How often memory is looked at. A program that allocates at full speed (1.5
@@ -13,10 +15,13 @@ const (
 )
 
 // The ladder when a sandbox is over its limit: its guest kills the largest
-// process at once; then the whole run; then the host ends the sandbox.
+// process at once; then the whole run, again and again, for processes may be
+// starting all the while; then the host ends the sandbox. On a busy machine a
+// process that was killed needs its time to die.
 const (
 	wholeRunAfter = 100 * time.Millisecond
-	killAfter     = time.Second
+	againAfter    = time.Second
+	killAfter     = 10 * time.Second
 )
 
 // maxOverhead is what the sandbox's kernel may hold on the host, in bytes. A
@@ -34,8 +39,9 @@ func far(limit int64) int64 { return 2*limit + 256<<20 }
 func (s *Sandbox) watchMemory() {
 	limit := int64(s.Limits.MemoryMB) << 20
 	var last int64
-	var over time.Time // since when the limit is passed
-	asked := 0         // rungs of the ladder that were taken
+	var over time.Time  // since when the limit is passed
+	var asked time.Time // for the whole run
+	ceiling := far(limit)
 	poll := busyPoll
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
@@ -60,20 +66,27 @@ func (s *Sandbox) watchMemory() {
 		case u.Overhead > maxOverhead:
 			s.end("its kernel's own memory was exhausted (too many files, sockets or processes)")
 			return
-		case u.Memory > far(limit):
+		case u.Memory > ceiling && !over.IsZero():
 			s.end("it was out of memory, and grew faster than its processes could be killed")
 			return
 		case u.Memory <= limit:
-			over, asked = time.Time{}, 0
+			over, asked = time.Time{}, time.Time{}
 		case over.IsZero():
-			over, asked = time.Now(), 1
+			// This process may not have run for a while itself: the guest gets
+			// its chance all the same.
+			over, ceiling = time.Now(), max(far(limit), u.Memory+limit/2+128<<20)
+			// The guest is about to look for a victim: on a busy machine it must
+			// not wait for the processor behind the one that grows.
+			if m, ok := s.machine.(engine.Slower); ok {
+				m.Slow(max(limit/8, 32<<20))
+			}
 			s.relieve(false)
-		case asked == 1 && time.Since(over) > wholeRunAfter:
-			asked = 2
-			s.relieve(true)
 		case time.Since(over) > killAfter:
 			s.end("it was out of memory, and killing its processes did not help")
 			return
+		case time.Since(over) > wholeRunAfter && time.Since(asked) > againAfter:
+			asked = time.Now()
+			s.relieve(true)
 		}
 		poll = idlePoll
 		if s.runs.Load() > 0 || u.Memory > last || u.Memory > limit/2 {

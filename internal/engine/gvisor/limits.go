@@ -33,6 +33,10 @@ const (
 	stubOOMScore = "1000"
 	// niceness of a machine that no cgroup holds back.
 	niceness = 5
+	// slowed is that of processes that take the last of the memory: a tenth of
+	// the guest's share. With less they could hardly be killed on a busy machine,
+	// for that they must run once more.
+	slowed = 10
 )
 
 // limit places a machine that was made but has not started.
@@ -68,7 +72,7 @@ func (m *machine) limit(spec engine.Spec) error {
 		}
 	}
 	if n := spec.Limits.CPUs; n > 0 && !slices.Contains(enforced, "cpu") {
-		renice(pids[0])
+		renice(pids[0], niceness)
 		// Affinity (see pinned) bounds whole processors only, and was left out
 		// where a cgroup had promised to do it.
 		if n < float64(runtime.NumCPU()) && (n != math.Trunc(n) || m.engine.cgroupsBoundCPU()) {
@@ -116,8 +120,26 @@ func (e *Engine) pinned(cpus float64, start func() error) error {
 	return start()
 }
 
+// Slow implements engine.Slower: a process inside is one on the host, which maps
+// the memory that it has touched.
+func (m *machine) Slow(bytes int64) {
+	m.lifecycle.Lock()
+	defer m.lifecycle.Unlock()
+	if m.closed {
+		return
+	}
+	for _, pid := range descendants(m.sentry) {
+		b, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
+		if f := strings.Fields(string(b)); len(f) > 1 {
+			if pages, _ := strconv.ParseInt(f[1], 10, 64); pages*int64(os.Getpagesize()) > bytes {
+				renice(pid, slowed)
+			}
+		}
+	}
+}
+
 // renice lowers every thread of a process, and so what they will start.
-func renice(pid int) {
+func renice(pid, niceness int) {
 	tasks, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 	for _, t := range tasks {
 		if tid, err := strconv.Atoi(t.Name()); err == nil {

@@ -47,7 +47,10 @@ type machine struct {
 	watcher sync.WaitGroup
 }
 
-var _ engine.Machine = (*machine)(nil)
+var (
+	_ engine.Machine = (*machine)(nil)
+	_ engine.Slower  = (*machine)(nil)
+)
 
 // openChannel makes the socket pair and returns the guest's end of it, which
 // the caller closes once it was handed over.
