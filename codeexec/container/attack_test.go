@@ -330,12 +330,16 @@ func TestContainerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := e.ContainerID()
-	time.AfterFunc(2*time.Second, func() {
-		_, _ = dockerClient(t).ContainerKill(context.Background(), first, client.ContainerKillOptions{Signal: "KILL"})
+	killed := whenRuns(t, daemon.Host, first, "sleep 600", func(api *client.Client) error {
+		_, err := api.ContainerKill(context.Background(), first, client.ContainerKillOptions{Signal: "KILL"})
+		return err
 	})
 	r, err := e.ExecuteCode(t.Context(), bash("echo begun; sleep 600"))
 	if !errors.Is(err, ErrContainerGone) || cubby.CodeOf(err) != cubby.CodeSandboxGone || !strings.Contains(err.Error(), "137") {
 		t.Errorf("got %v", err)
+	}
+	if err := <-killed; err != nil {
+		t.Fatal(err)
 	}
 	wantOutput(t, r, "begun\n")
 	if r.Outcome != codeexec.OutcomeFailed {

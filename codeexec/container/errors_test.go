@@ -381,10 +381,9 @@ func TestDaemonDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed := make(chan struct{})
-	time.AfterFunc(time.Second, func() {
+	killed := whenRuns(t, d.Host, e.ContainerID(), "sleep 500", func(*client.Client) error {
 		d.Kill()
-		close(killed)
+		return nil
 	})
 	r, err := e.ExecuteCode(t.Context(), bash("echo begun; sleep 500"))
 	wantError(t, err, ErrContainerGone, cubby.CodeSandboxGone)
@@ -393,7 +392,9 @@ func TestDaemonDies(t *testing.T) {
 	wantError(t, err, ErrNoDaemon, cubby.CodeUnavailable, "install Docker")
 	_, err = e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
 	wantError(t, err, ErrNoDaemon, cubby.CodeUnavailable)
-	<-killed
+	if err := <-killed; err != nil {
+		t.Fatal(err)
+	}
 	if err := d.Restart(); err != nil {
 		t.Fatal(err)
 	}
