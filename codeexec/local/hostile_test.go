@@ -15,6 +15,9 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/local"
 )
 
+// slow is more than anything here takes on a machine that is busy.
+const slow = 2 * time.Minute
+
 // raced is a workspace in which a program swaps folders for links that lead out,
 // and back, as fast as it can.
 func raced(t *testing.T, script string) (codeexec.Engine, codeexec.Workspace, string) {
@@ -214,4 +217,33 @@ for i in range(1500):
 	if err := e.Manager().Cleanup(ctx, ws); err != nil {
 		t.Error(err)
 	}
+}
+
+// Links can be made so that each takes long to follow.
+func TestLinksThatTakeLong(t *testing.T) {
+	e := open(t, local.Config{}).Engine()
+	ctx := t.Context()
+	ws, err := e.Manager().CreateWorkspace(ctx, "slow", codeexec.WorkspacePolicy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Runner().RunProgram(ctx, ws, codeexec.RunProgramSpec{Cmd: "python3", Args: []string{"-c", `
+import os
+os.mkdir('work/d')
+for n in range(40):
+    os.symlink('d/../' * 800 + str(n + 1), f'work/{n}')
+open('work/40', 'w').close()
+open('out/file', 'w').close()
+for n in range(3000):
+    os.symlink('../work/0', f'out/l{n}')
+`}, Timeout: slow})
+	if err != nil || r.ExitCode != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	began := time.Now()
+	m, err := e.FS().CollectOutputs(ctx, ws, codeexec.OutputSpec{Globs: []string{"out/*"}})
+	if err != nil || len(m.Files) != 1 || m.Files[0].Name != "out/file" || !m.LimitsHit {
+		t.Errorf("got %d files, %v", len(m.Files), err)
+	}
+	t.Logf("it took %v", time.Since(began))
 }

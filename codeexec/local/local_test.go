@@ -145,7 +145,7 @@ func TestTimeoutEndsWhatLeftTheGroup(t *testing.T) {
 		if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/environ"); err == nil && strings.Contains(string(state), "cubby-local-") {
 			t.Errorf("%s: process %s goes on", what, pid)
 		}
-		left, _ := exec.Command("pgrep", "-f", "sleep 600").Output()
+		left, _ := exec.CommandContext(t.Context(), "pgrep", "-f", "sleep 600").Output()
 		for _, p := range strings.Fields(string(left)) {
 			if env, err := os.ReadFile("/proc/" + p + "/environ"); err == nil && strings.Contains(string(env), os.Getenv("TMPDIR")) {
 				t.Errorf("%s: process %s is left", what, p)

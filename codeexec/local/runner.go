@@ -95,6 +95,9 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 	if err := workdir.CheckEnv(env); err != nil {
 		return nil, nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
 	}
+	if _, set := env["TERM"]; spec.TTY && !spec.CleanEnv && !set {
+		env["TERM"] = "xterm-256color"
+	}
 	mark := codeexec.EnvRunDir + "=" + path.Join(ws.Path, run)
 	if env[codeexec.EnvRunDir] != path.Join(ws.Path, run) {
 		env["CUBBY_RUN"] = rand.Text()

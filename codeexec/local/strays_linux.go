@@ -100,7 +100,12 @@ func readStatus(pid int) (status, bool) {
 	if err != nil {
 		return status{}, false
 	}
-	// The name stands in parentheses and may hold some.
+	return parseStatus(b)
+}
+
+func parseStatus(b []byte) (status, bool) {
+	// The name is the process's own choice: it stands in parentheses and may hold
+	// some.
 	at := bytes.LastIndexByte(b, ')')
 	f := strings.Fields(string(b[at+1:]))
 	if at < 0 || len(f) < 20 {

@@ -18,7 +18,9 @@ import (
 )
 
 const (
-	maxLinks = 40
+	maxLinks = 40   // on the way of one path
+	maxSteps = 512  // folders on the way of one path, those of links included
+	allLinks = 2000 // that one search follows
 	dirBatch = 1000 // entries of a folder that are read at a time
 )
 
@@ -37,7 +39,7 @@ var errOutside = fmt.Errorf("%w: a link leads outside", codeexec.ErrBadPath)
 func (t tree) resolve(name string) (string, error) {
 	pending := strings.Split(name, "/")
 	var done []string
-	for links := 0; len(pending) > 0; {
+	for links, steps := 0, 0; len(pending) > 0; {
 		part := pending[0]
 		pending = pending[1:]
 		switch part {
@@ -49,6 +51,9 @@ func (t tree) resolve(name string) (string, error) {
 			}
 			done = done[:len(done)-1]
 			continue
+		}
+		if steps++; steps > maxSteps {
+			return "", fmt.Errorf("%w: too many folders on its way", codeexec.ErrBadPath)
 		}
 		at := path.Join(append(done, part)...)
 		info, err := t.root.Lstat(filepath.FromSlash(at))
@@ -164,6 +169,7 @@ type search struct {
 	leave      func(name, why string)
 	own, links []found
 	seen       int
+	followed   int
 }
 
 // folder looks through a folder, which goes by name and is really at real.
@@ -184,6 +190,9 @@ func (s *search) folder(ctx context.Context, name, real string) error {
 	for {
 		entries, err := dir.ReadDir(dirBatch)
 		for _, e := range entries {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
 			if s.seen++; s.seen > workdir.MaxEntries {
 				if s.seen == workdir.MaxEntries+1 {
 					s.leave(".", fmt.Sprintf("the listing was cut after %d entries", workdir.MaxEntries))
@@ -223,6 +232,10 @@ func (s *search) entry(name, real string, info fs.FileInfo) {
 	case mode.IsRegular():
 		s.own = append(s.own, found{name, real, info})
 	case mode&fs.ModeSymlink != 0:
+		if s.followed++; s.followed > allLinks {
+			s.leave(name, fmt.Sprintf("more than %d symbolic links", allLinks))
+			return
+		}
 		at, err := s.resolve(real)
 		if err == nil {
 			info, err = s.root.Lstat(at)
@@ -233,7 +246,7 @@ func (s *search) entry(name, real string, info fs.FileInfo) {
 		}
 		s.links = append(s.links, found{name, at, info})
 	default:
-		s.leave(name, "is "+strings.TrimPrefix(workdir.Kind(mode), "is "))
+		s.leave(name, "is "+workdir.Kind(mode))
 	}
 }
 
