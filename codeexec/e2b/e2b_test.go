@@ -95,7 +95,7 @@ func TestSuite(t *testing.T) {
 			}
 		}
 		codeexectest.Run(t, pool(2*time.Minute), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Short: pool(short), Timeout: short,
+			Stateful: true, PerID: true, Display: true, Short: pool(short), Timeout: short, Workspaces: &spaces,
 		})
 	})
 	t.Run("workspaces whose programs are root's", func(t *testing.T) {

@@ -35,7 +35,10 @@ type Pool struct {
 	cfg *config
 }
 
-var _ codeexec.CodeExecutor = (*Pool)(nil)
+var (
+	_ codeexec.CodeExecutor   = (*Pool)(nil)
+	_ codeexec.EngineProvider = (*Pool)(nil)
+)
 
 // NewPool returns a pool, empty yet, of executors with these options, of which
 // [WithSandboxID] can be none.
@@ -92,6 +95,10 @@ func (p *Pool) Sessions() []string { return p.p.Sessions() }
 func (p *Pool) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	return p.p.ExecuteCode(ctx, in)
 }
+
+// Engine returns the workspaces of all sessions: those of an execution id are in
+// its session's sandbox, and are lost when that ends.
+func (p *Pool) Engine() codeexec.Engine { return p.p.Engine(p.cfg.boxes) }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
 func (p *Pool) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {

@@ -34,7 +34,10 @@ type Pool struct {
 	cfg *config
 }
 
-var _ codeexec.CodeExecutor = (*Pool)(nil)
+var (
+	_ codeexec.CodeExecutor   = (*Pool)(nil)
+	_ codeexec.EngineProvider = (*Pool)(nil)
+)
 
 // NewPool starts a private Cubby, or takes the client of [WithClient], for a
 // pool of executors with these options, empty yet. ctx bounds the start only.
@@ -86,6 +89,10 @@ func (p *Pool) Sessions() []string { return p.p.Sessions() }
 func (p *Pool) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	return p.p.ExecuteCode(ctx, in)
 }
+
+// Engine returns the workspaces of all sessions: those of an execution id are in
+// its session's sandbox, and are lost when that ends.
+func (p *Pool) Engine() codeexec.Engine { return p.p.Engine(p.cfg.boxes) }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
 func (p *Pool) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {

@@ -211,3 +211,54 @@ func TestPool(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A session's workspaces end with its sandbox, and say so.
+func TestWorkspacesOfAPool(t *testing.T) {
+	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	e := p.Engine()
+	make := func(id string) codeexec.Workspace {
+		t.Helper()
+		ws, err := e.Manager().CreateWorkspace(t.Context(), id, codeexec.WorkspacePolicy{Persist: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ws
+	}
+	a := make("a")
+	if make("a") != a {
+		t.Error("a workspace that persists was made twice")
+	}
+	if err := e.FS().PutFiles(t.Context(), a, []codeexec.PutFile{{Path: "work/x", Content: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	// Code and programs of a session are in one place.
+	if r := execute(t, p, in("a", "bash", "cat "+a.Path+"/work/x")); r.Output != "x" {
+		t.Errorf("got %+v", r)
+	}
+	s, err := e.Runner().StartProgram(t.Context(), a, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "cat"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	make("b")
+	make("c") // instead of b: in a something runs
+	if got := p.Sessions(); !slices.Contains(got, "a") || slices.Contains(got, "b") {
+		t.Errorf("got %v", got)
+	}
+	if err := errors.Join(s.Close(), p.Release("a")); err != nil {
+		t.Error(err)
+	}
+	_, err = e.Runner().RunProgram(t.Context(), a, codeexec.RunProgramSpec{Cmd: "true"})
+	if !errors.Is(err, codeexec.ErrWorkspaceStale) || !codeexec.IsWorkspaceRetrySafe(err) || slices.Contains(p.Sessions(), "a") {
+		t.Errorf("got %v, %v", err, p.Sessions())
+	}
+	if err := errors.Join(e.Manager().Cleanup(t.Context(), a), e.Manager().CleanupID(t.Context(), "a")); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.FS().Collect(t.Context(), make("a"), []string{"**"}); err != nil {
+		t.Error(err)
+	}
+}
