@@ -196,6 +196,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err != nil {
 		return p, err
 	}
+	opts.Logger.Info("template of this machine's own tools", "python", tools.Python.Path, "node", tools.Node.Path)
 	guest, err := guestbin.Path(opts.RunDir)
 	if err != nil {
 		return p, err

@@ -133,11 +133,12 @@ func (s *Sandbox) end(reason string) error {
 		s.recording.Unlock()
 		s.host.release()
 		close(s.done)
-		level := s.host.log.Info
+		fields := []any{"sandbox_id", s.ID, "team", s.TeamID, "reason", reason}
 		if s.endErr != nil {
-			level = s.host.log.Error
+			s.host.log.Error("sandbox ended, but not all of it could be removed", append(fields, "err", s.endErr)...)
+			return
 		}
-		level("sandbox ended", "sandbox_id", s.ID, "team", s.TeamID, "reason", reason, "err", s.endErr)
+		s.host.log.Info("sandbox ended", fields...)
 	})
 	<-s.done
 	return s.endErr

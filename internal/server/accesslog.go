@@ -119,7 +119,7 @@ func (s *Server) access(e *entry, r *http.Request, start time.Time, aborted bool
 	}
 	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs, slog.Uint64("request", e.id), slog.String("method", cut(r.Method, 16)), slog.String("path", cut(path, maxLoggedPath)),
-		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("dur", time.Since(start)))
+		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Float64("ms", float64(time.Since(start).Microseconds())/1000))
 	if e.sandbox != "" {
 		attrs = append(attrs, slog.String("sandbox_id", e.sandbox), slog.Int("port", e.port))
 	}

@@ -28,7 +28,7 @@ func TestAccessLog(t *testing.T) {
 			line = l
 		}
 	}
-	for _, want := range []string{"method=POST", `path="/tea\npot"`, "status=418", "bytes=5", "dur=", "sandbox_id=" + box.ID, "port=3000", "request="} {
+	for _, want := range []string{"method=POST", `path="/tea\npot"`, "status=418", "bytes=5", " ms=", "sandbox_id=" + box.ID, "port=3000", "request="} {
 		if !strings.Contains(line, want) {
 			t.Errorf("no %s in %q", want, line)
 		}
