@@ -40,7 +40,7 @@ func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case answer != nil:
 		answer(w, r)
-	case key == "POST /v2/sandboxes":
+	case key == "POST /v2/sandboxes", key == "POST /v2/sandboxes/iforeign/connect" && !paused:
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"sandboxID":"iforeign","templateID":"t","envdAccessToken":"tok"}`)
 	case key == "GET /sandboxes/iforeign":

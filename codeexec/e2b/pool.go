@@ -41,7 +41,8 @@ var (
 )
 
 // NewPool returns a pool, empty yet, of executors with these options, of which
-// [WithSandboxID] can be none.
+// [WithSandboxID] can be none. A sandbox that is gone is replaced at its session's
+// next use, as by [CreateOrRecreate].
 func NewPool(cfg PoolConfig, opts ...Option) (*Pool, error) {
 	const op = "new pool"
 	c := configure(opts)
@@ -53,6 +54,7 @@ func NewPool(cfg PoolConfig, opts ...Option) (*Pool, error) {
 	}
 	shut := c.boxes.OnClose
 	c.boxes.OnClose = nil // the connections are the pool's
+	c.boxes.Recreate = true
 	log := c.boxes.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -168,6 +168,9 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 		k.EndUnsupported(languages)
 		return nil
 	}
+	if err := e.folder(ctx); err != nil {
+		return err
+	}
 	how, err := e.where(ctx, language)
 	if err != nil && !known(language) && refused(err) {
 		k.EndUnsupported(languages) // the server's word: nothing ran
@@ -228,9 +231,6 @@ func (e *execution) where(ctx context.Context, language string) (cubby.RunOption
 			return nil, err
 		}
 		return cubby.InContext(k), nil
-	}
-	if err := e.folder(ctx); err != nil {
-		return nil, err
 	}
 	k, err := e.x.talks.kernel(ctx, e.v, language)
 	if err != nil {

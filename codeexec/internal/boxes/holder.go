@@ -204,12 +204,17 @@ func (h *holder) retire(b *box) {
 	}
 }
 
+// lifetime is how long a sandbox is to live at first.
+func (h *holder) lifetime() time.Duration {
+	if h.cfg.Lifetime > 0 {
+		return min(h.cfg.Idle, h.cfg.Lifetime)
+	}
+	return h.cfg.Idle
+}
+
 // create makes a sandbox, which the caller adopts or ends.
 func (h *holder) create(ctx context.Context) (*box, error) {
-	lifetime := h.cfg.Idle
-	if h.cfg.Lifetime > 0 {
-		lifetime = min(lifetime, h.cfg.Lifetime)
-	}
+	lifetime := h.lifetime()
 	opts := append(h.cfg.Create[:len(h.cfg.Create):len(h.cfg.Create)],
 		cubby.WithLifetime(lifetime), cubby.WithLimits(boxLimits(h.cfg.Limits)))
 	began := time.Now()
@@ -245,15 +250,18 @@ func (h *holder) attach(ctx context.Context) (*box, error) {
 	if info.State == cubby.StatePaused {
 		return nil, pausedError(h.cfg.ID)
 	}
-	b := &box{h: h, sbx: sbx, checked: now}
+	// This renews the lease, and brings tokens that the question did not. It would
+	// resume a sandbox that is paused, which is why that was asked first.
+	lifetime := h.lifetime()
+	if sbx, err = h.cfg.Client.Connect(ctx, h.cfg.ID, cubby.WithLifetime(lifetime)); err != nil {
+		return nil, gone(h.cfg.ID, err)
+	}
+	b := &box{h: h, sbx: sbx, checked: now, endAt: now.Add(lifetime)}
 	// A lease that is longer than ours stays as it is.
 	if info.EndAt.Sub(now) > h.cfg.Idle+clockSkew {
 		b.endAt = info.EndAt
 	}
-	if err := b.prepare(info, now); err != nil {
-		return nil, err
-	}
-	return b, b.renew(ctx)
+	return b, b.prepare(info, now)
 }
 
 // prepare takes what the server says of a sandbox.
