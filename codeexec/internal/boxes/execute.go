@@ -115,12 +115,14 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 	}
 	e.b = b
 	e.x.talks.moved(e.v, b)
+	if h.cfg.Fresh == FreshContext {
+		e.v.lost = false // nobody expects variables to last
+	}
 	return func() {
 		if h.cfg.Fresh == FreshContext {
 			e.x.talks.mu.Lock()
 			t := e.x.talks.empty(e.v)
 			e.x.talks.mu.Unlock()
-			e.v.lost = false // nobody expects it to last
 			e.x.talks.remove(h, t)
 		}
 		release()
