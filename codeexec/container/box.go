@@ -28,7 +28,7 @@ var agentSource string
 // boot becomes the agent, or says in the agent's form that it cannot: a greeting
 // of version 0. Then it waits for the end of its input and collects what has
 // ended, like the agent; its cat may be killed with everything else.
-const boot = `[ -z "$1" ] || ! command -v python3 >/dev/null 2>&1 || exec python3 -I -S -B -u -c "$1"
+const boot = `! command -v python3 >/dev/null 2>&1 || exec python3 -I -S -B -u -c "$1"
 printf '\000\000\000\015H\000\000\000\000{"version":0}'
 exec 3<&0
 while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done`
@@ -39,7 +39,8 @@ type box struct {
 	id   string
 	name string
 	link *link
-	exit <-chan exitState // how the container ended, once
+	exit chan exitState     // how the container ended, once
+	stop context.CancelFunc // ends the waiting for that
 	// tools are the programs that it has of those that run code, by name.
 	tools map[string]string
 	// shell says that there is no agent: programs are started by Docker's exec.
@@ -79,30 +80,21 @@ type exitState struct {
 // removeTime bounds the removal of a container.
 const removeTime = 30 * time.Second
 
-// errNoAgent: the image has no Python for an agent.
-var errNoAgent = errors.New("no agent")
-
 // newBox creates and starts a container of the image.
 func (d *docker) newBox(ctx context.Context, cfg Config, image string) (*box, error) {
-	b, err := d.tryBox(ctx, cfg, image, false)
-	if errors.Is(err, errNoAgent) {
-		return d.tryBox(ctx, cfg, image, true)
-	}
-	return b, err
-}
-
-// tryBox creates and starts a container, with an agent or without.
-func (d *docker) tryBox(ctx context.Context, cfg Config, image string, shell bool) (*box, error) {
 	const op = "start container"
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout,
 		&cubby.Error{Op: op, Code: cubby.CodeTimeout, Err: fmt.Errorf("the container did not start within %v", cfg.StartTimeout), Hint: "Config.StartTimeout"})
 	defer cancel()
-	config, host, err := settings(cfg, image, shell)
+	config, host, err := settings(cfg, image)
 	if err != nil {
 		return nil, err
 	}
 	name := cfg.NamePrefix + strings.ToLower(rand.Text()[:12])
-	made, err := d.api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
+	// Not cancelled half way: a container that was made is known by its id.
+	create, stop := context.WithTimeout(context.WithoutCancel(ctx), cfg.StartTimeout)
+	defer stop()
+	made, err := d.api.ContainerCreate(create, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
 	if err != nil {
 		if errdefs.IsNotFound(err) && strings.Contains(err.Error(), "o such image") {
 			return nil, &cubby.Error{Op: op, Code: cubby.CodeNotFound, Err: fmt.Errorf("%w: %s", ErrImageMissing, image)}
@@ -117,7 +109,7 @@ func (d *docker) tryBox(ctx context.Context, cfg Config, image string, shell boo
 		}
 		cfg.Logger.WarnContext(ctx, "docker warns", "container", name, "warning", w)
 	}
-	b := &box{d: d, id: made.ID, name: name, shell: shell}
+	b := &box{d: d, id: made.ID, name: name}
 	if err := b.start(ctx); err != nil {
 		_ = b.remove() // it cannot be used, whatever becomes of it
 		return nil, err
@@ -136,13 +128,12 @@ func unheld(warning string) string {
 // start attaches to the container, starts it and waits for its agent.
 func (b *box) start(ctx context.Context) error {
 	const op = "start container"
-	// The connection outlives ctx.
-	conn, err := b.d.api.ContainerAttach(context.WithoutCancel(ctx), b.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	// The connection outlives ctx; only the request is bound to it.
+	conn, err := b.d.api.ContainerAttach(ctx, b.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return b.d.explain(ctx, op, err)
 	}
-	ended := b.watch()
-	b.exit = ended
+	b.watch(ctx)
 	if _, err := b.d.api.ContainerStart(ctx, b.id, client.ContainerStartOptions{}); err != nil {
 		conn.Close()
 		if text := err.Error(); strings.Contains(text, `exec: "sh"`) || strings.Contains(text, "executable file not found") {
@@ -158,30 +149,30 @@ func (b *box) start(ctx context.Context) error {
 		return b.gone(op, l, err)
 	}
 	b.link, b.tools = l, l.hello.Tools
-	switch {
-	case b.shell:
+	if b.shell = l.hello.Version == 0; b.shell {
 		return b.probe(ctx)
-	case l.hello.Version == 0:
-		return errNoAgent
 	}
 	return nil
 }
 
-// watch returns a channel that says how the container ended.
-func (b *box) watch() <-chan exitState {
-	ended := make(chan exitState, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	wait := b.d.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
+// watch sees to it that b.exit says how the container ended. ctx bounds the
+// request.
+func (b *box) watch(ctx context.Context) {
+	b.exit = make(chan exitState, 1)
+	var wctx context.Context
+	wctx, b.stop = context.WithCancel(context.Background())
+	asked := context.AfterFunc(ctx, b.stop)
+	wait := b.d.api.ContainerWait(wctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
+	asked()
 	go func() {
-		defer cancel()
 		select {
 		case r := <-wait.Result:
-			ended <- exitState{code: r.StatusCode}
+			b.exit <- exitState{code: r.StatusCode}
 		case err := <-wait.Error:
-			ended <- exitState{err: err}
+			b.exit <- exitState{err: err}
+		case <-wctx.Done():
 		}
 	}()
-	return ended
 }
 
 // gone describes a container that has ended, with its last words.
@@ -189,6 +180,7 @@ func (b *box) gone(op string, l *link, cause error) error {
 	how := cause
 	select {
 	case s := <-b.exit:
+		b.exit <- s // for who asks next
 		switch {
 		case s.err != nil:
 			how = fmt.Errorf("the daemon went away: %w", s.err)
@@ -217,6 +209,9 @@ func (b *box) remove() error {
 	if b.link != nil {
 		b.link.close(errRemoved)
 	}
+	if b.stop != nil {
+		defer b.stop()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
 	_, err := b.d.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
@@ -240,7 +235,7 @@ func (b *box) remove() error {
 var errRemoved = errors.New("the container was removed")
 
 // settings are the container's: closed, unless cfg opens it.
-func settings(cfg Config, image string, shell bool) (*container.Config, *container.HostConfig, error) {
+func settings(cfg Config, image string) (*container.Config, *container.HostConfig, error) {
 	labels := maps.Clone(cfg.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -265,17 +260,14 @@ func settings(cfg Config, image string, shell bool) (*container.Config, *contain
 	}
 	pids := int64(cfg.MaxPIDs)
 	// The agent is process 1 itself: below an init it could be killed from inside.
-	tini, source := false, agentSource
-	if shell {
-		source = ""
-	}
+	tini := false
 	gpus, err := parseGPUs(cfg.GPUs)
 	if err != nil {
 		return nil, nil, err
 	}
 	config := &container.Config{
 		Image: image, User: cfg.User, Env: vars, Labels: labels, WorkingDir: "/",
-		Entrypoint: []string{"sh", "-c", boot, "cubby"}, Cmd: []string{source},
+		Entrypoint: []string{"sh", "-c", boot, "cubby"}, Cmd: []string{agentSource},
 		// The container ends with the connection.
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true, StdinOnce: true,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},

@@ -33,7 +33,7 @@ func TestSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, h, err := settings(cfg, "x", false)
+		c, h, err := settings(cfg, "x")
 		if err != nil {
 			t.Fatal(err)
 		}

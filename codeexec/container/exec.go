@@ -70,7 +70,7 @@ func (b *box) exec(ctx context.Context, s spec) (*execution, error) {
 		return nil, b.d.explain(ctx, "start program", err)
 	}
 	b.programs.RLock()
-	conn, err := b.d.api.ExecAttach(context.WithoutCancel(ctx), made.ID, client.ExecAttachOptions{TTY: s.TTY})
+	conn, err := b.d.api.ExecAttach(ctx, made.ID, client.ExecAttachOptions{TTY: s.TTY})
 	if err != nil {
 		b.programs.RUnlock()
 		return nil, b.d.explain(ctx, "start program", err)
