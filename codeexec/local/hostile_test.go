@@ -190,6 +190,9 @@ ln -s "$WORK_DIR/deep" work/absolute; ln -s ../work/absolute/er/f out/chain; ln 
 	if r, err := e.Runner().RunProgram(ctx, ws, codeexec.RunProgramSpec{Cmd: "cat", Args: []string{"../copy/f"}, Cwd: "work/absolute/er"}); err != nil || r.Stdout != "x\n" {
 		t.Errorf("%+v, %v", r, err)
 	}
+	if err := e.Manager().Cleanup(ctx, ws); err != nil {
+		t.Error(err)
+	}
 }
 
 // Folders can be made deeper than any path is long.
