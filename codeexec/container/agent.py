@@ -300,8 +300,9 @@ def child(ends, report, argv, env, cwd, tty):
 
 
 def strays():
-    """Processes that no running program has started, directly or not."""
-    parents = {}
+    """Processes that no running program has started, directly or not, and whether
+    some could not be told: their parent ended while this looked."""
+    parents, alive, unsure = {}, [], False
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -310,18 +311,22 @@ def strays():
                 fields = f.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if fields[0] not in (b"Z", b"X"):
-            parents[int(name)] = int(fields[1])
+        parents[int(name)] = int(fields[1])
+        # One whose first thread has ended looks like a zombie and may run on.
+        if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
+            alive.append(int(name))
     me = os.getpid()
     mine = {p.pid for p in programs.values() if p.status is None}
     found = []
-    for pid in parents:
+    for pid in alive:
         at, steps = pid, 0
         while at > 1 and at not in mine and steps < 100000:
-            at, steps = parents.get(at, 1), steps + 1
-        if at not in mine and pid not in (1, me):
+            at, steps = parents.get(at, -1), steps + 1
+        if at == -1 or at > 1 and at not in mine:
+            unsure = True
+        elif at == 1 and pid not in (1, me):  # at 0: somebody's docker exec
             found.append(pid)
-    return found
+    return found, unsure
 
 
 def sweep():
@@ -329,8 +334,9 @@ def sweep():
     begin = time.monotonic()
     stopped = set()
     while True:
-        found = strays()
-        if not found:
+        found, unsure = strays()
+        # A program that runs may come and go for ever; strays are soon found.
+        if not found and (not unsure or time.monotonic() - begin > 0.2):
             break
         fresh = [pid for pid in found if pid not in stopped]
         late = time.monotonic() - begin > 2
@@ -341,7 +347,7 @@ def sweep():
                 pass
         stopped.update(fresh)
         reap()
-        if late:
+        if late and found:
             # They fork faster than they are found. This ends all programs, which
             # no process escapes.
             os.kill(-1, signal.SIGKILL)

@@ -88,7 +88,7 @@ func TestHostileProcesses(t *testing.T) {
 	id := e.ContainerID()
 	alive := func(t *testing.T) {
 		t.Helper()
-		wantOutput(t, mustRun(t, e, bash(`for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || [ "$p" = /proc/$$ ] || [ ! -d $p ] || tr '\0' ' ' <$p/cmdline; done; echo end`)), "end\n")
+		wantOutput(t, mustRun(t, e, bash(`for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || [ "$p" = /proc/$$ ] || echo "$p"; done; echo end`)), "end\n")
 		if e.ContainerID() != id {
 			t.Error("the container was replaced")
 		}
@@ -106,6 +106,22 @@ for i in range(5):
         os._exit(0)
 subprocess.Popen(["sh", "-c", "trap '' TERM HUP INT; setsid sleep 1000 & setsid sleep 1000"], start_new_session=True)
 print("left", flush=True)
+`))
+		wantOutput(t, r, "left\n")
+		alive(t)
+	})
+	t.Run("a leftover whose first thread has ended", func(t *testing.T) {
+		r := mustRun(t, e, python(`
+import ctypes, os, platform, threading, time
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    for fd in range(3): os.close(fd)
+    threading.Thread(target=lambda: (os.write(w, b"x"), time.sleep(1000))).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+os.read(r, 1)
+time.sleep(0.2)
+print("left")
 `))
 		wantOutput(t, r, "left\n")
 		alive(t)
@@ -258,6 +274,7 @@ func TestHostileOutput(t *testing.T) {
 
 // TestClose: closing ends what runs, and what is being started.
 func TestClose(t *testing.T) {
+	needDocker(t)
 	for what, cfg := range map[string]Config{"resident": {}, "fresh": {Fresh: true}} {
 		t.Run(what, func(t *testing.T) {
 			e := open(t, cfg)

@@ -305,6 +305,7 @@ func TestImages(t *testing.T) {
 
 // TestLiar: an agent that greets and then lies spoils the call, and no more.
 func TestLiar(t *testing.T) {
+	needDocker(t)
 	const hello = `printf '\0\0\0\110H\0\0\0\0{"version":1,"tools":{"python3":"/x","bash":"/x","sh":"/x"},"x":1234567}'; `
 	for what, script := range map[string]string{
 		"the end of a program that was not started": `printf '\0\0\0\0X\0\0\0\7'; sleep 100`,
@@ -327,6 +328,7 @@ func TestLiar(t *testing.T) {
 }
 
 func TestDockerfile(t *testing.T) {
+	needDocker(t)
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
