@@ -17,7 +17,6 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
 	"github.com/cubby-sandbox/cubby/codeexec/local"
-	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
 // TestMain gives examples and tests a folder for what is temporary.
@@ -33,10 +32,26 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// open returns an executor that leaves nothing behind.
+// open returns an executor that leaves neither files nor processes behind.
 func open(t *testing.T, cfg local.Config) *local.UnsafeExecutor {
 	t.Helper()
-	testenv.CheckLeaks(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Cleanup(func() {
+		left, err := filepath.Glob(filepath.Join(dir, "cubby-*"))
+		if err != nil || len(left) > 0 && !cfg.KeepFiles {
+			t.Errorf("left behind: %q, %v", left, err)
+		}
+		processes, err := filepath.Glob("/proc/[0-9]*/environ")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range processes {
+			if env, err := os.ReadFile(p); err == nil && strings.Contains(string(env), "RUN_DIR="+dir) {
+				t.Errorf("left behind: %s", p)
+			}
+		}
+	})
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 2 * time.Minute
 	}
@@ -353,5 +368,16 @@ func TestSignals(t *testing.T) {
 	e := open(t, local.Config{})
 	if r := run(t, e, "bash", "kill -9 $$"); r.ExitCode != 137 || r.Outcome != codeexec.OutcomeFailed {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// What was printed before an error stands before it, however the two pipes are
+// read.
+func TestOutputComesBeforeTheErrorThatFollowsIt(t *testing.T) {
+	e := open(t, local.Config{})
+	for range 50 {
+		if r := run(t, e, "bash", "seq 5; echo err >&2"); r.Output != "1\n2\n3\n4\n5\nerr\n" {
+			t.Fatalf("got %q", r.Output)
+		}
 	}
 }

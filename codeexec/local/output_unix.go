@@ -23,12 +23,18 @@ type outputs struct {
 	to    [2]io.Writer
 
 	mu     sync.Mutex
-	fds    [2]int // -1 before it is known and after the end
+	stdout int // descriptor; -1 after its end
 	closed bool
 }
 
-func newOutputs(stdout, stderr *os.File, to [2]io.Writer) *outputs {
-	return &outputs{pipes: [2]*os.File{stdout, stderr}, to: to, fds: [2]int{-1, -1}}
+func newOutputs(stdout, stderr *os.File, to [2]io.Writer) (*outputs, error) {
+	o := &outputs{pipes: [2]*os.File{stdout, stderr}, to: to, stdout: -1}
+	conn, err := stdout.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// Known before anything is read: stderr may be the first.
+	return o, conn.Control(func(fd uintptr) { o.stdout = int(fd) })
 }
 
 // copy reads one of the pipes to its end.
@@ -46,9 +52,11 @@ func (o *outputs) copy(i int) {
 			}
 		}
 	})
-	o.mu.Lock()
-	o.fds[i] = -1
-	o.mu.Unlock()
+	if i == 0 {
+		o.mu.Lock()
+		o.stdout = -1
+		o.mu.Unlock()
+	}
 }
 
 // step takes one chunk if there is one.
@@ -58,7 +66,6 @@ func (o *outputs) step(i, fd int, buf []byte) (again, ended bool) {
 	if o.closed {
 		return false, true
 	}
-	o.fds[i] = fd
 	n, err := read(fd, buf)
 	if errors.Is(err, syscall.EAGAIN) {
 		return false, false
@@ -76,8 +83,8 @@ func (o *outputs) step(i, fd int, buf []byte) (again, ended bool) {
 // drain takes what stdout has now.
 func (o *outputs) drain() {
 	buf := make([]byte, chunk)
-	for total := 0; o.fds[0] >= 0 && total < maxDrain; {
-		n, err := read(o.fds[0], buf)
+	for total := 0; o.stdout >= 0 && total < maxDrain; {
+		n, err := read(o.stdout, buf)
 		if err != nil || n <= 0 {
 			return
 		}
@@ -89,7 +96,7 @@ func (o *outputs) drain() {
 func (o *outputs) close() {
 	o.mu.Lock()
 	o.closed = true
-	o.fds = [2]int{-1, -1}
+	o.stdout = -1
 	o.mu.Unlock()
 	for _, f := range o.pipes {
 		f.Close()

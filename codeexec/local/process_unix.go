@@ -68,7 +68,10 @@ func start(p program) (_ *process, err error) {
 			ours[i], *to = r, w
 			theirs = append(theirs, w)
 		}
-		proc.out = newOutputs(ours[0], ours[1], [2]io.Writer{p.stdout, p.stderr})
+		if proc.out, err = newOutputs(ours[0], ours[1], [2]io.Writer{p.stdout, p.stderr}); err != nil {
+			closeAllFiles(ours[:])
+			return nil, err
+		}
 		if p.interactive || p.stdin != "" {
 			r, w, err := os.Pipe()
 			if err != nil {
