@@ -270,7 +270,7 @@ func (m *Manager) Sweep() (removed int, err error) {
 var ownerName = regexp.MustCompile(`^([0-9]{1,10})\.([0-9]{1,20})\.([0-9]{1,20})-`)
 
 func ownerPrefix(proc string) (string, error) {
-	start, err := startTime(filepath.Join(proc, "self", "stat"))
+	_, start, err := processStat(filepath.Join(proc, "self", "stat"))
 	if err != nil {
 		return "", err
 	}
@@ -289,25 +289,27 @@ func (m *Manager) ownerIsDead(name string) (bool, error) {
 	if namespace, err := pidNamespace(m.proc); err != nil || namespace != parts[3] {
 		return false, err
 	}
-	start, err := startTime(filepath.Join(m.proc, parts[1], "stat"))
+	state, start, err := processStat(filepath.Join(m.proc, parts[1], "stat"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return true, nil
 	}
-	return err == nil && start != parts[2], err
+	// In a container nobody may ever wait for a process whose parent is gone.
+	return err == nil && (start != parts[2] || state == "Z"), err
 }
 
-// startTime reads field 22 of a /proc/PID/stat.
-func startTime(path string) (string, error) {
+// processStat reads the state, field 3, and the start time, field 22, of a
+// /proc/PID/stat.
+func processStat(path string) (state, start string, err error) {
 	text, err := readFile(path)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	// The name, in parentheses, may contain anything.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
-		return "", fmt.Errorf("%s: unexpected format", path)
+		return "", "", fmt.Errorf("%s: unexpected format", path)
 	}
-	return fields[19], nil
+	return fields[0], fields[19], nil
 }
 
 func pidNamespace(proc string) (string, error) {

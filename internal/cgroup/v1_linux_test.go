@@ -172,11 +172,25 @@ func TestSweep(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
+	zombie := exec.Command("true") // nobody waits for it until the end
+	if err := zombie.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer zombie.Wait()
+	stat := fmt.Sprintf("/proc/%d/stat", zombie.Process.Pid)
+	state, start, err := processStat(stat)
+	for ; err == nil && state != "Z"; time.Sleep(time.Millisecond) {
+		state, start, err = processStat(stat)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	base := m.hierarchies[0].base()
 	for name, stays := range map[string]bool{
-		fmt.Sprintf("%d.1.%s-dead", dead.Process.Pid, namespace): false,
-		fmt.Sprintf("%d.1.%s-reused", os.Getpid(), namespace):    false,
-		fmt.Sprintf("%d.1.1-elsewhere", dead.Process.Pid):        true,
+		fmt.Sprintf("%d.1.%s-dead", dead.Process.Pid, namespace):             false,
+		fmt.Sprintf("%d.%s.%s-zombie", zombie.Process.Pid, start, namespace): false,
+		fmt.Sprintf("%d.1.%s-reused", os.Getpid(), namespace):                false,
+		fmt.Sprintf("%d.1.1-elsewhere", dead.Process.Pid):                    true,
 		"somebody-elses":  true,
 		m.owner + "alive": true,
 	} {
