@@ -27,9 +27,11 @@ const (
 	defaultMaxOutput = 64 << 20
 	maxResults       = 128 << 20 // bytes of the results of one cell
 	keepaliveTime    = 5 * time.Second
-	graceTime        = 2 * time.Second  // between SIGINT and SIGKILL
-	stuckTime        = 10 * time.Second // for a client to take output once its cell is over
+	graceTime        = 2 * time.Second // between SIGINT and SIGKILL
 )
+
+// stuckTime is for a client to take output once its cell is over. Only a test sets it.
+var stuckTime = 10 * time.Second
 
 // cell is one execution: it turns what the kernel says into lines of the answer.
 type cell struct {
@@ -348,21 +350,29 @@ func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *
 
 	keepalive := time.NewTicker(keepaliveTime / 5)
 	defer keepalive.Stop()
-	var limit, grace <-chan time.Time
+	var limit, signal, grace <-chan time.Time
 	if timeout > 0 {
 		t := time.NewTimer(timeout)
 		defer t.Stop()
 		limit = t.C
 	}
 	gone := r.Context().Done()
+	sent := make(chan struct{})
 	interrupt := func(why int32) {
 		run.stopped.Store(why)
-		k.interrupt()
+		if c.kernel == javascript {
+			go func() { // waits for a kernel that does not read, but not longer than it lives
+				<-sent
+				k.interruptByWire(q.ID)
+			}()
+			signal = time.After(kernel.SignalDelay)
+		} else {
+			k.interrupt()
+		}
 		gr.interruptOthers(int(g.cfg.UID))
 		grace = time.After(graceTime)
 		limit, gone = nil, nil
 	}
-	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		if k.execute(q, cellSink{run}) != nil {
@@ -371,6 +381,9 @@ func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *
 		}
 	}()
 	shutdown := g.ctx.Done()
+	// A client that takes nothing must not keep a cell that is over, nor its
+	// context; from over on it has no more than stuckTime in all.
+	over := sync.OnceFunc(func() { _ = run.rc.SetWriteDeadline(time.Now().Add(stuckTime)) })
 wait:
 	for {
 		select {
@@ -380,6 +393,8 @@ wait:
 			interrupt(pastTime)
 		case <-gone:
 			interrupt(clientGone)
+		case <-signal:
+			k.interrupt()
 		case <-shutdown:
 			gr.kill()
 			k.stop()
@@ -397,9 +412,11 @@ wait:
 			}
 		}
 		if grace == nil && limit == nil && gone == nil {
-			// It is over; a client that takes nothing must not keep it.
-			_ = run.rc.SetWriteDeadline(time.Now().Add(stuckTime))
+			over()
 		}
+	}
+	if run.stopped.Load() != notStopped {
+		over()
 	}
 	select {
 	case <-sent:

@@ -42,7 +42,8 @@ func TestListings(t *testing.T) {
 		{"d/up/link/b/../b", 1, "d/up/link/b/c"},       // paths begin as asked for
 		{"~", 1, "d dangling link"},                    // links to nothing are listed
 		{b.home + "//d/./b", 3, "d/b/c d/b/c/f"},       // without what says nothing
-		{strings.Repeat("d/up/", 30) + "d/b/c", 1, strings.Repeat("d/up/", 30) + "d/b/c/f"},
+		// Linux follows 40 links and counts those of up to three attempts at one path.
+		{strings.Repeat("d/up/", 12) + "d/b/c", 1, strings.Repeat("d/up/", 12) + "d/b/c/f"},
 	} {
 		if got, err := list(c.path, c.depth); err != nil || !slices.Equal(got, strings.Fields(c.want)) {
 			t.Errorf("%s, %d deep: %v %v", c.path, c.depth, got, err)

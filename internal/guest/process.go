@@ -44,8 +44,7 @@ type sink interface {
 // whatever holds its output open are gone, or close is called.
 type kernelProcess struct {
 	cmd     *exec.Cmd
-	sock    int // ends: wire, stdout, stderr; the reading goroutine closes them
-	out     [2]int
+	sock    int           // the end of the wire; the reading goroutine closes it
 	ready   chan struct{} // closed after the ready event
 	ended   chan struct{} // closed when the process is dead and its last words are read
 	exited  chan struct{} // closed when the process is dead
@@ -55,6 +54,7 @@ type kernelProcess struct {
 
 	mu   sync.Mutex // held while the sink is called
 	sink sink
+	out  [2]int // ends of stdout and stderr, -1 once closed; only the reading goroutine changes them
 	tail []byte // said before ready
 
 	wmu    sync.Mutex // guards closed and writes to sock
@@ -124,6 +124,13 @@ func (k *kernelProcess) pid() int { return k.cmd.Process.Pid }
 
 func (k *kernelProcess) interrupt() { _ = syscall.Kill(k.pid(), syscall.SIGINT) }
 
+// interruptByWire says to the kernel itself that a request is to end.
+func (k *kernelProcess) interruptByWire(id int64) {
+	if b, err := json.Marshal(kernel.Request{Op: kernel.OpInterrupt, ID: id}); err == nil {
+		_ = k.write(append(b, '\n')) // one that has ended needs none
+	}
+}
+
 // stop kills the process and gives up on output that others hold open.
 func (k *kernelProcess) stop() {
 	k.stopped.Store(true)
@@ -150,6 +157,7 @@ func (k *kernelProcess) execute(q kernel.Request, s sink) error {
 	}
 	at += len(place)
 	k.mu.Lock()
+	k.dropLocked()
 	k.sink = s
 	k.mu.Unlock()
 	k.wmu.Lock()
@@ -175,6 +183,22 @@ func (k *kernelProcess) execute(q kernel.Request, s sink) error {
 	}
 	pieces = append(append(pieces, b[at:]...), '\n')
 	return k.writeLocked(pieces)
+}
+
+// dropLocked forgets what was said between two cells: it is nobody's, although the
+// reading goroutine may not have come to it yet.
+func (k *kernelProcess) dropLocked() {
+	var buf [4 << 10]byte
+	for i, fd := range k.out {
+		k.streams[i].held = nil
+		for total := 0; fd >= 0 && total < drainSize; {
+			n, err := unix.Read(fd, buf[:])
+			if err != unix.EINTR && (err != nil || n == 0) {
+				break
+			}
+			total += max(n, 0)
+		}
+	}
 }
 
 // release lets go of the sink: after it returns the sink is not called again.
@@ -220,29 +244,23 @@ func (k *kernelProcess) writeLocked(b []byte) error {
 // on, because the kernel flushes the one before it writes the other.
 func (k *kernelProcess) read() {
 	buf := make([]byte, readSize)
-	open := [2]bool{true, true}
 	wireOpen := true
 	defer func() {
-		for i, fd := range k.out {
-			if open[i] {
-				unix.Close(fd)
-			}
+		for i := range k.out {
+			k.closeOutput(i)
 		}
 	}()
-	for wireOpen || open[0] || open[1] {
-		fds := []unix.PollFd{{Fd: -1, Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
-		for i, fd := range k.out {
-			if open[i] {
-				fds[i].Fd = int32(fd)
-			}
-		}
+	for wireOpen || k.out[0] >= 0 || k.out[1] >= 0 {
+		fds := []unix.PollFd{{Fd: int32(k.out[0]), Events: unix.POLLIN}, {Fd: int32(k.out[1]), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
 		timeout := -1
 		if wireOpen {
 			fds[2].Fd = int32(k.sock)
 		} else if timeout = int(deadPoll.Milliseconds()); k.stopped.Load() {
 			return
 		}
+		k.mu.Lock()
 		held := len(k.streams[0].held)+len(k.streams[1].held) > 0
+		k.mu.Unlock()
 		if held {
 			timeout = int(coalesce.Milliseconds())
 		}
@@ -254,10 +272,9 @@ func (k *kernelProcess) read() {
 			k.flush(false)
 		}
 		drain := func() {
-			for i, fd := range k.out {
-				if open[i] && !k.drain(i, fd, buf) {
-					open[i] = false
-					unix.Close(fd)
+			for i := range k.out {
+				if !k.drain(i, buf) {
+					k.closeOutput(i)
 				}
 			}
 		}
@@ -275,9 +292,9 @@ func (k *kernelProcess) read() {
 }
 
 // drain forwards what stream i has, up to a bound, and says whether it goes on.
-func (k *kernelProcess) drain(i, fd int, buf []byte) bool {
+func (k *kernelProcess) drain(i int, buf []byte) bool {
 	for total := 0; total < drainSize; {
-		n, err := unix.Read(fd, buf)
+		n, err := k.piece(i, buf)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
@@ -286,15 +303,33 @@ func (k *kernelProcess) drain(i, fd int, buf []byte) bool {
 			return false
 		default:
 			total += n
-			k.say(i, buf[:n])
 		}
 	}
 	return true
 }
 
-func (k *kernelProcess) say(i int, b []byte) {
+// piece reads from stream i and hands on what comes: at once, lest a cell that
+// begins in between gets what was said before it.
+func (k *kernelProcess) piece(i int, buf []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	n, err := unix.Read(k.out[i], buf)
+	if n > 0 {
+		k.sayLocked(i, buf[:n])
+	}
+	return n, err
+}
+
+func (k *kernelProcess) closeOutput(i int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.out[i] >= 0 {
+		unix.Close(k.out[i])
+		k.out[i] = -1
+	}
+}
+
+func (k *kernelProcess) sayLocked(i int, b []byte) {
 	if k.sink == nil {
 		// Nobody asked: what a background job says between cells is dropped.
 		k.streams[i].held = nil

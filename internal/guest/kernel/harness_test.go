@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cubby-sandbox/cubby/internal/guest/kernel"
 )
 
@@ -38,8 +40,9 @@ type wireKernel struct {
 	nextID int64
 	acks   bool // results are answered
 
-	mu             sync.Mutex
+	mu             sync.Mutex // guards what follows, and reads of it
 	stdout, stderr strings.Builder
+	out            [2]*os.File // they do not block
 	exited         chan struct{}
 }
 
@@ -100,8 +103,7 @@ func wireStart(t testing.TB, c kernel.Command) *wireKernel {
 	k.wire = os.NewFile(uintptr(fds[0]), "wire")
 	theirs := os.NewFile(uintptr(fds[1]), "theirs")
 	k.dec = bufio.NewReader(k.wire)
-	outR, outW, _ := os.Pipe()
-	errR, errW, _ := os.Pipe()
+	outW, errW := k.pipe(0), k.pipe(1)
 	k.cmd = exec.Command(c.Path, c.Args...)
 	k.cmd.Dir = k.home
 	k.cmd.Env = append([]string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}, c.Env...)
@@ -114,30 +116,21 @@ func wireStart(t testing.TB, c kernel.Command) *wireKernel {
 	theirs.Close()
 	outW.Close()
 	errW.Close()
-	copyTo := func(b *strings.Builder, r io.Reader) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := r.Read(buf)
-			k.mu.Lock()
-			b.Write(buf[:n])
-			k.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}
-	go copyTo(&k.stdout, outR)
-	go copyTo(&k.stderr, errR)
+	go k.copyFrom(0)
+	go k.copyFrom(1)
 	go func() { _ = k.cmd.Wait(); close(k.exited) }()
 	t.Cleanup(func() {
 		k.wire.Close()
 		select {
 		case <-k.exited:
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("the kernel outlives its wire")
 			_ = k.cmd.Process.Kill()
 		}
 		_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
+		for _, f := range k.out {
+			f.Close()
+		}
 	})
 	if e, err := k.read(); err != nil || e.Ev != "ready" {
 		t.Fatalf("first event %+v, %v; stderr %s", e, err, k.takeStderr())
@@ -145,8 +138,56 @@ func wireStart(t testing.TB, c kernel.Command) *wireKernel {
 	return k
 }
 
+// pipe returns the end of a pipe that the kernel writes to, and keeps the other.
+func (k *wireKernel) pipe(i int) *os.File {
+	k.t.Helper()
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		k.t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		k.t.Fatal(err)
+	}
+	k.out[i] = os.NewFile(uintptr(fds[0]), "output")
+	return os.NewFile(uintptr(fds[1]), "theirs")
+}
+
+// copyFrom takes what comes on stdout (0) or stderr (1), until its end.
+func (k *wireKernel) copyFrom(i int) {
+	raw, err := k.out[i].SyscallConn()
+	if err != nil {
+		return // closed already
+	}
+	_ = raw.Read(func(uintptr) bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.drain(i) // or it waits for more
+	})
+}
+
+// drain takes what is in a pipe and says whether that was all. The caller holds mu.
+func (k *wireKernel) drain(i int) (ended bool) {
+	raw, err := k.out[i].SyscallConn()
+	if err != nil {
+		return true
+	}
+	to := []*strings.Builder{&k.stdout, &k.stderr}[i]
+	buf := make([]byte, 64<<10)
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Read(int(fd), buf)
+			if err != unix.EINTR && (err != nil || n == 0) {
+				ended = err != unix.EAGAIN
+				return
+			}
+			to.Write(buf[:max(n, 0)])
+		}
+	})
+	return ended
+}
+
 func (k *wireKernel) read() (kernel.Event, error) {
-	_ = k.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = k.wire.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := k.dec.ReadBytes('\n')
 	if err != nil {
 		return kernel.Event{}, err
@@ -211,8 +252,10 @@ func (k *wireKernel) finish() wireCell {
 			c.ExitCode, done = e.ExitCode, true
 		}
 	}
-	// What was printed is in the pipes by now; give the copiers a moment.
-	time.Sleep(15 * time.Millisecond)
+	k.mu.Lock()
+	k.drain(0) // what was printed is in the pipes by now
+	k.drain(1)
+	k.mu.Unlock()
 	c.Stdout, c.Stderr = k.takeStdout(), k.takeStderr()
 	return c
 }
@@ -226,6 +269,16 @@ func (k *wireKernel) interrupt() {
 	k.t.Helper()
 	if err := k.cmd.Process.Signal(os.Interrupt); err != nil {
 		k.t.Fatal(err)
+	}
+}
+
+// interruptNode interrupts as the guest does.
+func (k *wireKernel) interruptNode() {
+	k.t.Helper()
+	k.send(kernel.Request{Op: kernel.OpInterrupt, ID: k.nextID})
+	_ = k.wire.SetReadDeadline(time.Now().Add(kernel.SignalDelay))
+	if _, err := k.dec.Peek(1); err != nil {
+		k.interrupt()
 	}
 }
 

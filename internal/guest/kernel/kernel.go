@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"time"
 )
 
 //go:embed *.py *.cjs *.sh
@@ -42,7 +43,7 @@ type Command struct {
 
 // Request is what the guest asks of a kernel.
 type Request struct {
-	// Op is "execute".
+	// Op is "execute", or OpInterrupt.
 	Op string `json:"op"`
 	// ID is repeated in every event about this request.
 	ID int64 `json:"id"`
@@ -62,6 +63,14 @@ type Request struct {
 
 // OpAck is the Op of the answer to a result.
 const OpAck = "ack"
+
+// OpInterrupt is the Op of what the JavaScript kernel gets to end the request with
+// that ID, and SignalDelay later, if it has not, a SIGINT: see node.cjs. The other
+// kernels get the signal alone.
+const (
+	OpInterrupt = "interrupt"
+	SignalDelay = 100 * time.Millisecond
+)
 
 // Event is what a kernel says. Which fields are set depends on Ev.
 type Event struct {

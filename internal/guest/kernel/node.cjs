@@ -5,8 +5,11 @@
 // node_rewrite.cjs makes a cell a script. Positions in stack traces are mapped back.
 //
 // SIGINT stops synchronous code, what follows an await that needs no event
-// included, and waiting. It cannot stop a loop inside a callback of the event loop:
-// nothing of ours runs then, and the guest ends the process.
+// included, and waiting. One that comes when synchronous code is just ending, Node
+// may lose (its thread that waits for signals is told to end first) or even die of.
+// So the guest says on the wire first that a cell is to end, which stops waiting.
+// Neither can stop a loop inside a callback of the event loop: nothing of ours runs
+// then, and the guest ends the process.
 
 const fs = require('fs');
 const net = require('net');
@@ -32,6 +35,16 @@ const { Timeout, Immediate } = (() => {
   clearTimeout(t);
   clearImmediate(i);
   return { Timeout: t.constructor, Immediate: i.constructor };
+})();
+
+// Code that SIGINT stopped may leave entries on Node's stack of async ids, and Node
+// aborts when it finds them. It clears the stack after uncaught errors, too.
+const clearAsyncIds = (() => {
+  try {
+    return require('internal/async_hooks').clearAsyncIdStack || (() => {});
+  } catch (e) {
+    return () => {};
+  }
 })();
 
 const nap = new Int32Array(new SharedArrayBuffer(4));
@@ -196,17 +209,27 @@ function sendResult(main, data) {
 }
 
 // Waits until the guest has taken a result, lest what is printed next overtake it.
-// Nothing else can come meanwhile: the guest sends one request at a time.
+// Nothing but an interrupt can come meanwhile: the guest sends one request at a time.
 function awaitAck() {
   const byte = Buffer.alloc(1);
+  let line = [];
   for (let naps = 0; naps < MAX_ACK; ) {
     try {
-      if (fs.readSync(3, byte, 0, 1, null) === 0 || byte[0] === 10) return;
+      if (fs.readSync(3, byte, 0, 1, null) === 0) return;
     } catch (e) {
       if (e.code !== 'EAGAIN') throw e;
       Atomics.wait(nap, 0, 0, 1);
       naps++;
+      continue;
     }
+    if (byte[0] !== 10) {
+      line.push(byte[0]);
+      continue;
+    }
+    const req = JSON.parse(Buffer.from(line).toString('utf8'));
+    if (req.op !== 'interrupt') return;
+    setImmediate(() => interrupt(req.id)); // as it would have come
+    line = [];
   }
 }
 
@@ -385,7 +408,13 @@ async function run(me, file, code, req) {
     }
   }
   const script = new vm.Script(code.code, { filename: file, importModuleDynamically: defaultLoader || ((s) => cellImport(s)) });
-  let value = script.runInThisContext({ breakOnSigint: true, displayErrors: false });
+  let value;
+  try {
+    value = script.runInThisContext({ breakOnSigint: true, displayErrors: false });
+  } catch (e) {
+    if (e && e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') clearAsyncIds();
+    throw e;
+  }
   // With nothing left that could wake us, the answer would never come: see beforeExit.
   wire.unref();
   if (code.async) ({ value } = { value: await value });
@@ -409,6 +438,9 @@ process.on('beforeExit', () => {
 process.on('SIGINT', () => {
   if (cell) cell.finish(interrupted());
 });
+function interrupt(id) {
+  if (cell && cell.id === id) cell.finish(interrupted());
+}
 function stray(err) {
   if (cell) return cell.finish(describeThrown(err));
   try {
@@ -452,7 +484,10 @@ wire.on('data', (chunk) => {
     const line = Buffer.concat(parts).toString('utf8');
     parts = [];
     const req = JSON.parse(line);
-    if (req.op === 'execute') execute(req);
+    // A turn of the event loop later: a SIGINT that came before the request was for
+    // the cell before, and may only be seen in that turn.
+    if (req.op === 'execute') setImmediate(() => setImmediate(execute, req));
+    else if (req.op === 'interrupt') setImmediate(() => setImmediate(interrupt, req.id));
   }
   if (chunk.length) parts.push(chunk);
 });
