@@ -125,13 +125,22 @@ func TestBashInterrupt(t *testing.T) {
 			if got := k.finish(); got.Exited || got.ExitCode != 130 || got.Stdout != "" {
 				t.Errorf("interrupted: %+v", got)
 			}
-			if d := time.Since(begun); d > 3*time.Second {
+			if d := time.Since(begun); d > time.Minute { // of 100 s
 				t.Errorf("took %v", d)
 			}
-			k.interrupt() // nothing runs: no effect
-			time.Sleep(20 * time.Millisecond)
-			if got := k.run("echo $s"); got.Stdout != "1\n" || got.ExitCode != 0 {
-				t.Errorf("afterwards: %+v", got)
+			// Nothing runs: no effect. On a busy machine the signal may come only
+			// after the request, and is for that cell then.
+			for patience := 20 * time.Millisecond; ; patience *= 2 {
+				k.interrupt()
+				time.Sleep(patience)
+				got := k.run("echo $s")
+				if got.ExitCode == 130 && patience < 5*time.Second {
+					continue
+				}
+				if got.Stdout != "1\n" || got.ExitCode != 0 {
+					t.Errorf("afterwards: %+v", got)
+				}
+				break
 			}
 		})
 	}
