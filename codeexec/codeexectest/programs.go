@@ -365,12 +365,17 @@ func (w workspaces) startProgram(t *testing.T) {
 			wantCode(t, "StartProgram", err, cubby.CodeUnimplemented)
 			return
 		}
-		s := start(t, true, "sh", "-c", `[ -t 0 ] && [ -t 1 ] && echo terminal; read -r x; echo "got $x"`)
+		// It waits before it ends: Linux may drop what a terminal's session leader
+		// writes last, if it ends at once.
+		s := start(t, true, "sh", "-c", `[ -t 0 ] && [ -t 1 ] && echo terminal; read -r x; echo "got $x"; read -r x`)
 		await(t, s, "terminal\n")
 		if err := s.Write("it", true); err != nil {
 			t.Fatal(err)
 		}
 		await(t, s, "got it\n")
+		if err := s.Write("", true); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := s.Wait(ctx); err != nil {
 			t.Error(err)
 		}

@@ -22,6 +22,9 @@
 // which would find those, too: that is a property of a whole process, and whose
 // it is decides its main function.
 //
+// Of a program on a terminal, Linux may drop what it writes just before its end:
+// the end of a session's leader hangs the terminal up and empties its buffers.
+//
 // It works on Linux and macOS.
 package local
 
