@@ -287,7 +287,7 @@ func (w workspaces) startProgram(t *testing.T) {
 		}
 	})
 	t.Run("lines by number", func(t *testing.T) {
-		s := start(t, false, "sh", "-c", "seq 0 9; echo last >&2")
+		s := start(t, false, "sh", "-c", "seq 0 9; echo last")
 		if _, err := s.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -302,6 +302,16 @@ func (w workspaces) startProgram(t *testing.T) {
 			t.Errorf("got %+v", poll)
 		}
 		if log := s.Log(nil, nil); strings.Count(log.Output, "\n") != 11 {
+			t.Errorf("got %+v", log)
+		}
+	})
+	t.Run("lines of both outputs", func(t *testing.T) {
+		s := start(t, false, "sh", "-c", "echo out; echo err >&2")
+		if _, err := s.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// Which is first, the two pipes do not tell.
+		if log := s.Log(nil, nil); log.NextOffset != 2 || !strings.Contains(log.Output, "out\n") || !strings.Contains(log.Output, "err\n") {
 			t.Errorf("got %+v", log)
 		}
 	})
