@@ -257,7 +257,7 @@ func TestCommandsSignalled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ready := make(chan struct{}, 1)
-			cmd, err := sbx.Commands().Start(bounded(t), "trap 'exit 9' TERM; echo ready; sleep 4713",
+			cmd, err := sbx.Commands().Start(bounded(t), "trap 'exit 9' TERM; sleep 4713 & echo ready; wait",
 				cubby.OnStdout(func(string) { ready <- struct{}{} }))
 			if err != nil {
 				t.Fatal(err)
