@@ -52,6 +52,19 @@ type CodeExecutionInput struct {
 	// ExecutionID names the conversation. Executors that keep a state for each
 	// (see their options) keep it under this name; empty is a name like others.
 	ExecutionID string `json:"execution_id,omitempty"`
+	// OnOutput, if set, is told what the blocks print, as it comes: stream is
+	// "stdout" or "stderr", text is valid UTF-8. It is not told what is beyond the
+	// bound of the kept output, nor errors and results, which the result has. One
+	// goroutine at a time calls it, never after ExecuteCode has returned. It may be
+	// slow, and may use the executor: the code does not wait for it, only
+	// ExecuteCode's return does.
+	OnOutput func(stream, text string) `json:"-"`
+	// Collect are patterns as those of [OutputSpec], relative to the working
+	// directory. Regular files there that match one and are new, or not as they
+	// were when the blocks began, come as OutputFiles, with their relative paths as
+	// names, within the limits of [WorkspaceFS]. What was put there as an input and
+	// was not changed does not come back.
+	Collect []string `json:"collect,omitempty"`
 }
 
 // Blocks returns the blocks to run: CodeBlocks, else Code as one of Python.
