@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Question is what to answer.
+type Question struct {
+	Text string
+	// Files are put into the working directory, for this question and those that
+	// follow. Their names are relative paths.
+	Files []codeexec.File
+	// Images are shown to models that take pictures.
+	Images []Image
+	// Context is what to know beside the question, such as the descriptions of
+	// package agent/data. It is data: it is fenced.
+	Context []string
+}
+
+// Answer is the model's.
+type Answer struct {
+	Text string `json:"text"`
+	// Files are what the code saved, and the figures it showed; of files of one
+	// name the last.
+	Files []codeexec.File `json:"files,omitempty"`
+	Turns int             `json:"turns"` // replies of the model
+	Runs  int             `json:"runs"`  // of code, and calls of tools
+	Usage Usage           `json:"usage"`
+	// Stopped is the bound that kept more code from running, or that ended the
+	// work (then Ask's error is a *LimitError); empty if none did.
+	Stopped Bound         `json:"stopped,omitempty"`
+	Took    time.Duration `json:"duration"`
+}
+
+// Session is a conversation: messages here, variables and files in the sandbox,
+// from question to question. It is safe for concurrent use; questions wait for
+// each other.
+type Session struct {
+	a    *Agent
+	id   string
+	turn chan struct{} // held by the question that is being answered
+
+	// Of who holds turn.
+	messages []Message
+	files    map[string]codeexec.File // all that were put in, for a new sandbox
+	pending  []codeexec.File          // to put in with the next run
+	runs     int
+	closed   bool
+}
+
+// ID is the session's: the execution id under which the executor keeps its state.
+func (s *Session) ID() string { return s.id }
+
+// Messages returns a copy of the conversation so far.
+func (s *Session) Messages() []Message {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return slices.Clone(s.messages)
+}
+
+// Close ends the session, after the question that is being answered. The sandbox
+// is the executor's and stays.
+func (s *Session) Close() error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	s.closed, s.messages, s.files, s.pending = true, nil, nil, nil
+	return nil
+}
+
+// Ask answers a question. events (unless nil) is told what happens, in order and
+// from one goroutine at a time; it must not call the session. When a bound of
+// [Limits] or an error ends the work, the answer holds what there is: text that
+// was written, files, counts. The session stays usable.
+//
+// Errors: *[LimitError]; *[ModelError]; a *cubby.Error when code cannot be run at
+// all; the context's; [ErrClosed]; those of approver, audit log and fatal tools.
+func (s *Session) Ask(ctx context.Context, q Question, events func(Event)) (*Answer, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if strings.TrimSpace(q.Text) == "" {
+		return nil, errors.New("agent: the question is empty")
+	}
+	began := time.Now()
+	w := &work{s: s, a: s.a, answer: &Answer{}, events: events, caller: ctx}
+	if s.a.limits.Time > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.a.limits.Time)
+		defer cancel()
+	}
+	info := s.a.model.Info()
+	ctx, span := s.a.observe.span(ctx, "agent.answer", attribute.String("agent.session", s.id), attribute.String("agent.model", info.Name),
+		attribute.String("agent.mode", string(s.a.mode)), attribute.Int("agent.files", len(q.Files)))
+	defer span.End()
+
+	err := w.run(ctx, q)
+	if err != nil && w.caller.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = w.stop(BoundTime, s.a.limits.Time.String())
+	}
+	w.settle()
+	w.answer.Took = time.Since(began)
+	w.answer.Files = w.files()
+	outcome := "ok"
+	if err != nil {
+		var bound *LimitError
+		outcome = "error"
+		if errors.As(err, &bound) {
+			outcome = "bound"
+		}
+	}
+	fail(span, err, outcome)
+	span.SetAttributes(attribute.Int("agent.turns", w.answer.Turns), attribute.Int("agent.runs", w.answer.Runs),
+		attribute.Int("agent.tokens", w.answer.Usage.Total()), attribute.String("agent.stopped", string(w.answer.Stopped)))
+	s.a.observe.answered(context.WithoutCancel(ctx), outcome, w.answer.Took)
+	s.a.log.InfoContext(ctx, "question answered", "session", s.id, "outcome", outcome, "turns", w.answer.Turns, "runs", w.answer.Runs,
+		"input_tokens", w.answer.Usage.Input, "output_tokens", w.answer.Usage.Output, "duration", w.answer.Took)
+	if err != nil {
+		return w.answer, err
+	}
+	w.emit(Event{Type: EventAnswer, Text: w.answer.Text, Files: w.answer.Files, Usage: &w.answer.Usage})
+	return w.answer, nil
+}
+
+// work is the work on one question.
+type work struct {
+	s      *Session
+	a      *Agent
+	answer *Answer
+	caller context.Context // without the bound of time
+
+	mu     sync.Mutex // output comes from the executor's goroutines
+	events func(Event)
+
+	messages []Message // of this question; the session's when they are whole
+	reply    *Reply    // the last
+	charged  bool      // its tokens are in the audit log
+	failures int       // in a row
+	lost     int       // times in a row that the executor could not work
+	last     string    // code and error of the last failure
+	made     map[string]codeexec.File
+	order    []string // their names
+}
+
+func (w *work) emit(e Event) {
+	if w.events == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.Time, e.Turn = time.Now(), max(e.Turn, w.answer.Turns)
+	w.events(e)
+}
+
+func (w *work) notice(format string, args ...any) {
+	w.emit(Event{Type: EventNotice, Text: fmt.Sprintf(format, args...)})
+}
+
+// stop records a bound.
+func (w *work) stop(b Bound, limit string) error {
+	w.answer.Stopped = b
+	return &LimitError{Bound: b, Limit: limit}
+}
+
+// keep takes files that code made.
+func (w *work) keep(files []codeexec.File) {
+	if w.made == nil {
+		w.made = map[string]codeexec.File{}
+	}
+	for _, f := range files {
+		if _, ok := w.made[f.Name]; !ok {
+			w.order = append(w.order, f.Name)
+		}
+		w.made[f.Name] = f
+	}
+}
+
+func (w *work) files() []codeexec.File {
+	var all []codeexec.File
+	for _, name := range w.order {
+		all = append(all, w.made[name])
+	}
+	return all
+}
+
+// ask is the question as the model reads it.
+func (w *work) ask(q Question) Message {
+	var b strings.Builder
+	b.WriteString(q.Text)
+	if len(q.Files) > 0 {
+		b.WriteString("\n\nFiles in the working directory:\n")
+		for _, f := range q.Files {
+			fmt.Fprintf(&b, "- %s (%d bytes)\n", oneLine(f.Name), cmp.Or(f.SizeBytes, int64(len(f.Content))))
+		}
+	}
+	for _, text := range q.Context {
+		b.WriteString("\n" + fenced("data", text) + "\n")
+	}
+	m := UserText(strings.TrimRight(b.String(), "\n"))
+	if w.a.model.Info().Images {
+		for _, i := range q.Images {
+			m.Parts = append(m.Parts, i)
+		}
+	}
+	return m
+}
+
+// settle hands the messages over to the session, such that the conversation can
+// go on: it ends with the assistant, and every call of a tool is answered.
+func (w *work) settle() {
+	if w.answer.Turns == 0 {
+		return // nothing was said to it
+	}
+	last := w.messages[len(w.messages)-1]
+	if last.Role == RoleAssistant {
+		if results := unanswered(last, "not run: the work was stopped"); len(results) > 0 {
+			w.messages = append(w.messages, Message{RoleUser, results})
+			last = w.messages[len(w.messages)-1]
+		}
+	}
+	if last.Role == RoleUser {
+		w.messages = append(w.messages, Message{RoleAssistant, []Part{Text{"[The work on this was stopped before an answer.]"}}})
+	}
+	// Pictures of old questions cost much and tell little.
+	w.s.messages = append(withoutImages(w.s.messages), w.messages...)
+}
+
+func unanswered(m Message, text string) []Part {
+	var results []Part
+	for _, p := range m.Parts {
+		if c, ok := p.(ToolCall); ok {
+			results = append(results, ToolResult{CallID: c.ID, Name: c.Name, Parts: []Part{Text{text}}, IsError: true})
+		}
+	}
+	return results
+}
+
+func withoutImages(messages []Message) []Message {
+	out := make([]Message, len(messages))
+	for i, m := range messages {
+		out[i] = Message{m.Role, partsWithoutImages(m.Parts)}
+	}
+	return out
+}
+
+func partsWithoutImages(parts []Part) []Part {
+	out := make([]Part, 0, len(parts))
+	for _, p := range parts {
+		switch p := p.(type) {
+		case Image:
+			out = append(out, Text{"[Image: " + oneLine(p.Name) + "]"})
+		case ToolResult:
+			p.Parts = partsWithoutImages(p.Parts)
+			out = append(out, p)
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// oneLine makes a file's name safe to show to a model.
+func oneLine(s string) string {
+	s = codeexec.CleanText(s)
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "")
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == '[' || r == ']' || r == '`' {
+			return '_'
+		}
+		return r
+	}, s)
+}
