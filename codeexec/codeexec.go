@@ -54,9 +54,9 @@ type CodeExecutionInput struct {
 	ExecutionID string `json:"execution_id,omitempty"`
 	// OnOutput, if set, is told what the blocks print, as it comes: stream is
 	// "stdout" or "stderr", text is valid UTF-8. It is not told what is beyond the
-	// bound of the kept output, nor errors and results, which the result has. One
-	// goroutine at a time calls it, never after ExecuteCode has returned. It may be
-	// slow, and may use the executor: the code does not wait for it, only
+	// bound of the kept output, nor tracebacks and what code showed, which the
+	// result has. ExecuteCode calls it on the goroutine of its caller. It may be
+	// slow and may use the executor: the code does not wait for it, only
 	// ExecuteCode's return does.
 	OnOutput func(stream, text string) `json:"-"`
 	// Collect are patterns as those of [OutputSpec], relative to the working

@@ -23,6 +23,8 @@ type ResultBuilder struct {
 	// MaxOutput bounds the output of all blocks together, in bytes; 0 means
 	// cubby.DefaultMaxOutput.
 	MaxOutput int
+	// OnOutput is the input's; see [RelayOutput].
+	OnOutput func(stream, text string)
 
 	res    CodeExecutionResult
 	output strings.Builder
@@ -30,7 +32,8 @@ type ResultBuilder struct {
 }
 
 // Block is a block that runs: it takes what the code says, in order. Its methods
-// may be called from several goroutines. One of the End methods ends it.
+// may be called from several goroutines. One of the End methods ends it; what the
+// code says afterwards is dropped.
 type Block struct {
 	b        *ResultBuilder
 	language string
@@ -41,6 +44,8 @@ type Block struct {
 	text           []string
 	files          []File
 	truncated      bool
+	begun          map[string]string // by stream: of a character, not told yet
+	ended          bool
 }
 
 // Begin begins the next block.
@@ -48,21 +53,20 @@ func (b *ResultBuilder) Begin(language string) *Block {
 	if b.left == nil {
 		b.left = &fileBudget{maxResultFiles, maxResultBytes}
 	}
-	return &Block{b: b, language: NormalizeLanguage(language), began: time.Now()}
+	return &Block{b: b, language: NormalizeLanguage(language), began: time.Now(), begun: map[string]string{}}
 }
 
-// write appends to the output, as far as there is room.
-func (b *ResultBuilder) write(s string) (whole bool) {
+// write appends to the output, as far as there is room, and returns what it kept.
+func (b *ResultBuilder) write(s string) (kept string) {
 	room := cmp.Or(b.MaxOutput, cubby.DefaultMaxOutput) - b.output.Len()
 	if len(s) > room {
 		for room > 0 && !utf8.RuneStart(s[room]) {
 			room--
 		}
-		b.output.WriteString(s[:max(room, 0)])
-		return false
+		s = s[:max(room, 0)]
 	}
 	b.output.WriteString(s)
-	return true
+	return s
 }
 
 // line appends text that begins and ends a line.
@@ -73,43 +77,81 @@ func (b *ResultBuilder) line(s string) bool {
 	if !strings.HasSuffix(s, "\n") {
 		s += "\n"
 	}
-	return b.write(s)
+	return len(b.write(s)) == len(s)
 }
 
-func (k *Block) print(to *strings.Builder, s string) {
+// Streams, as OnOutput names them.
+const (
+	streamStdout = "stdout"
+	streamStderr = "stderr"
+)
+
+func (k *Block) print(stream, s string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.ended {
+		return // by a program that was given up
+	}
+	to := &k.stdout
+	if stream == streamStderr {
+		to = &k.stderr
+	}
 	if room := cmp.Or(k.b.MaxOutput, cubby.DefaultMaxOutput) - to.Len(); len(s) > room {
 		to.WriteString(strings.ToValidUTF8(s[:max(room, 0)], ""))
 		k.truncated = true
 	} else {
 		to.WriteString(s)
 	}
-	if !k.b.write(s) {
-		k.truncated = true
+	kept := k.b.write(s)
+	k.truncated = k.truncated || len(kept) < len(s)
+	k.tell(stream, kept, false)
+}
+
+// tell passes on what was kept of a stream, in whole characters. The last of a
+// stream may be less than one.
+func (k *Block) tell(stream, s string, last bool) {
+	if k.b.OnOutput == nil {
+		return
+	}
+	s = k.begun[stream] + s
+	whole := len(s)
+	for n := 1; n < utf8.UTFMax && n <= len(s) && !last; n++ {
+		if at := len(s) - n; utf8.RuneStart(s[at]) {
+			if !utf8.FullRuneInString(s[at:]) {
+				whole = at
+			}
+			break
+		}
+	}
+	k.begun[stream] = s[whole:]
+	if whole > 0 {
+		k.b.OnOutput(stream, strings.ToValidUTF8(s[:whole], "\uFFFD"))
 	}
 }
 
 type blockWriter struct {
-	k  *Block
-	to *strings.Builder
+	k      *Block
+	stream string
 }
 
 func (w blockWriter) Write(p []byte) (int, error) {
-	w.k.print(w.to, string(p))
+	w.k.print(w.stream, string(p))
 	return len(p), nil
 }
 
 // Stdout takes what the code prints. It never fails.
-func (k *Block) Stdout() io.Writer { return blockWriter{k, &k.stdout} }
+func (k *Block) Stdout() io.Writer { return blockWriter{k, streamStdout} }
 
 // Stderr takes what the code prints to stderr. It never fails.
-func (k *Block) Stderr() io.Writer { return blockWriter{k, &k.stderr} }
+func (k *Block) Stderr() io.Writer { return blockWriter{k, streamStderr} }
 
 // Show takes what the code showed.
 func (k *Block) Show(r cubby.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.ended {
+		return
+	}
 	files, all := filesOf(r, len(k.b.res.Blocks), len(k.files), k.b.left)
 	k.files = append(k.files, files...)
 	if text := textOf(r); text != "" {
@@ -122,8 +164,8 @@ func (k *Block) Show(r cubby.Result) {
 // Options make RunCode tell the block what the code says.
 func (k *Block) Options() []cubby.RunOption {
 	return []cubby.RunOption{
-		cubby.OnStdout(func(s string) { k.print(&k.stdout, s) }),
-		cubby.OnStderr(func(s string) { k.print(&k.stderr, s) }),
+		cubby.OnStdout(func(s string) { k.print(streamStdout, s) }),
+		cubby.OnStderr(func(s string) { k.print(streamStderr, s) }),
 		cubby.OnResult(k.Show),
 	}
 }
@@ -182,6 +224,9 @@ func (k *Block) say(s string) bool {
 func (k *Block) end(r BlockResult, limit string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.tell(streamStdout, "", true)
+	k.tell(streamStderr, "", true)
+	k.ended = true
 	r.Language = k.language
 	r.Stdout, r.Stderr = strings.ToValidUTF8(k.stdout.String(), "\uFFFD"), strings.ToValidUTF8(k.stderr.String(), "\uFFFD")
 	r.Text = strings.Join(k.text, "\n")

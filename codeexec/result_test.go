@@ -1,8 +1,11 @@
 package codeexec_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,4 +164,63 @@ func TestFail(t *testing.T) {
 	if codeexec.Fail("op", cubby.CodeInternal, nil) != nil {
 		t.Error("nil became an error")
 	}
+}
+
+// OnOutput is told whole characters, up to the bound, and nothing after the end.
+func TestOnOutput(t *testing.T) {
+	var told []string
+	b := codeexec.ResultBuilder{MaxOutput: 12, OnOutput: func(stream, text string) { told = append(told, stream+":"+text) }}
+	k := b.Begin("bash")
+	out, stderr := k.Stdout(), k.Stderr()
+	for _, piece := range []string{"\xc3", "\xbca\xf0\x9f", "\x8e"} {
+		io.WriteString(out, piece)
+		io.WriteString(stderr, "e")
+	}
+	k.EndProgram(0, false, false)
+	io.WriteString(out, "late")
+	next := b.Begin("bash")
+	io.WriteString(next.Stdout(), "ü漢 and more")
+	next.EndProgram(0, false, false)
+	want := []string{"stderr:e", "stdout:üa", "stderr:e", "stderr:e", "stdout:\uFFFD", "stdout:ü"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if r := b.Result(); !r.Truncated || strings.Contains(r.Output, "late") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// The execution does not wait for the callback, which may do what it likes.
+func TestRelayOutput(t *testing.T) {
+	free, told := make(chan struct{}), ""
+	r, err := codeexec.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(stream, text string) {
+		<-free
+		told += stream + ":" + text + "\n"
+	}}, func(_ context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+		for range 1000 {
+			in.OnOutput("stdout", "x")
+		}
+		in.OnOutput("stderr", "y")
+		close(free)
+		return codeexec.CodeExecutionResult{Output: "done"}, io.EOF
+	})
+	if r.Output != "done" || err != io.EOF || strings.Count(told, "x") != 1000 || !strings.HasSuffix(told, "stderr:y\n") {
+		t.Errorf("got %+v, %v; told %q", r, err, told)
+	}
+	t.Run("a panic ends the execution and reaches the caller", func(t *testing.T) {
+		ended := make(chan struct{})
+		defer func() {
+			<-ended
+			if p := recover(); p != "callback" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		codeexec.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(string, string) { panic("callback") }},
+			func(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+				defer close(ended)
+				in.OnOutput("stdout", "x")
+				<-ctx.Done()
+				return codeexec.CodeExecutionResult{}, nil
+			})
+	})
 }

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) codeexec.CodeExecutor, traits Tra
 		return e
 	}}
 	t.Run("Code", s.code)
+	t.Run("Output", s.output)
 	t.Run("Errors", s.errors)
 	t.Run("Bounds", s.bounds)
 	t.Run("State", s.state)
@@ -314,7 +315,14 @@ func (s suite) bounds(t *testing.T) {
 	})
 	t.Run("output is bounded, the code goes on", func(t *testing.T) {
 		n := s.traits.MaxOutput + 1<<20
-		r := run(t, e, block("bash", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", n)), block("python", "1/1"))
+		told := 0
+		r := runIn(t, e, codeexec.CodeExecutionInput{
+			CodeBlocks:  []codeexec.CodeBlock{block("bash", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", n)), block("python", "1/1")},
+			ExecutionID: "suite", OnOutput: func(_, text string) { told += len(text) },
+		})
+		if told != len(r.Output) {
+			t.Errorf("OnOutput was told %d bytes of %d that were kept", told, len(r.Output))
+		}
 		if !r.Truncated || r.Limit != "output" || r.Outcome != codeexec.OutcomeOK || len(r.Output) > n || len(r.Output) < s.traits.MaxOutput/2 {
 			t.Errorf("%d bytes of %d, truncated %v, limit %q, %s", len(r.Output), n, r.Truncated, r.Limit, r.Outcome)
 		}

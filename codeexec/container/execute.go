@@ -18,8 +18,12 @@ import (
 // the folder work of the execution id's workspace (the one that is kept, see
 // [codeexec.WorkspacePolicy]), each a process of its own.
 func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	return codeexec.RelayOutput(ctx, in, e.execute)
+}
+
+func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	const op = "execute code"
-	x := &execute{e: e, in: in, blocks: in.Blocks(), result: codeexec.ResultBuilder{MaxOutput: int(e.cfg.MaxOutput)}}
+	x := &execute{e: e, in: in, blocks: in.Blocks(), result: codeexec.ResultBuilder{MaxOutput: int(e.cfg.MaxOutput), OnOutput: in.OnOutput}}
 	ctx, done, err := e.begin(ctx, op)
 	if err != nil {
 		return x.result.Result(), err

@@ -26,7 +26,7 @@ const maxShown = 64 << 20
 // ExecuteCode implements [codeexec.CodeExecutor]. See [UnsafeExecutor.ExecuteCode].
 func (e *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	const op = "execute code"
-	b := codeexec.ResultBuilder{MaxOutput: e.cfg.MaxOutput}
+	b := codeexec.ResultBuilder{MaxOutput: e.cfg.MaxOutput, OnOutput: in.OnOutput}
 	leave, err := e.enter(ctx)
 	if err != nil {
 		return b.Result(), codeexec.Fail(op, cubby.CodeInternal, err)

@@ -196,7 +196,7 @@ func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
 // in the folder out (the variable OUTPUT_DIR) come back as OutputFiles, up to
 // 100 of them and 64 MiB; with a WorkDir those that are new or changed.
 func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return e.observed.ExecuteCode(ctx, in)
+	return codeexec.RelayOutput(ctx, in, e.observed.ExecuteCode)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].

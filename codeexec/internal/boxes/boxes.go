@@ -166,7 +166,7 @@ func Open(ctx context.Context, cfg Config) (*Executor, error) {
 
 // ExecuteCode implements [codeexec.CodeExecutor].
 func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return e.observed.ExecuteCode(ctx, in)
+	return codeexec.RelayOutput(ctx, in, e.observed.ExecuteCode)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].

@@ -48,7 +48,7 @@ func (x *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) 
 
 func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	e := &execution{x: x}
-	e.built.MaxOutput = x.h.cfg.MaxOutput
+	e.built.MaxOutput, e.built.OnOutput = x.h.cfg.MaxOutput, in.OnOutput
 	if err := workdir.CheckID(in.ExecutionID); err != nil {
 		return e.built.Result(), &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
 	}

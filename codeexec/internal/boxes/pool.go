@@ -90,6 +90,10 @@ func (p *Pool[E]) Get(ctx context.Context, session string) (E, error) {
 
 // ExecuteCode runs code in the sandbox of the session that ExecutionID names.
 func (p *Pool[E]) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
+	return codeexec.RelayOutput(ctx, in, p.execute)
+}
+
+func (p *Pool[E]) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	x, done, err := p.use(ctx, in.ExecutionID)
 	if err != nil {
 		return codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, codeexec.Fail("execute code", cubby.CodeUnavailable, err)

@@ -1,0 +1,80 @@
+package codeexec
+
+import (
+	"context"
+	"strings"
+	"sync"
+)
+
+// RelayOutput calls execute in a goroutine of its own, with an OnOutput that
+// never waits, and passes what that is told on to in.OnOutput in the caller's
+// goroutine. It returns what execute does, when all is passed on. So nothing that
+// execute holds (a turn, a kernel) is held while in.OnOutput runs. Backends call
+// it first of all.
+func RelayOutput(
+	ctx context.Context, in CodeExecutionInput, execute func(context.Context, CodeExecutionInput) (CodeExecutionResult, error),
+) (CodeExecutionResult, error) {
+	tell := in.OnOutput
+	if tell == nil {
+		return execute(ctx, in)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the execution when tell panics
+	queue := outputQueue{more: make(chan struct{}, 1)}
+	in.OnOutput = queue.put
+	var (
+		r     CodeExecutionResult
+		err   error
+		ended = make(chan struct{})
+	)
+	go func() {
+		defer close(ended)
+		r, err = execute(ctx, in)
+	}()
+	for {
+		select {
+		case <-queue.more:
+			queue.tell(tell)
+		case <-ended:
+			queue.tell(tell)
+			return r, err
+		}
+	}
+}
+
+// outputQueue is what was not passed on yet. The bound of the kept output bounds
+// it.
+type outputQueue struct {
+	more chan struct{}
+
+	mu     sync.Mutex
+	pieces []*outputPiece
+}
+
+type outputPiece struct {
+	stream string
+	text   strings.Builder
+}
+
+func (q *outputQueue) put(stream, text string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(q.pieces); n == 0 || q.pieces[n-1].stream != stream {
+		q.pieces = append(q.pieces, &outputPiece{stream: stream})
+	}
+	q.pieces[len(q.pieces)-1].text.WriteString(text)
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+func (q *outputQueue) tell(tell func(stream, text string)) {
+	q.mu.Lock()
+	pieces := q.pieces
+	q.pieces = nil
+	q.mu.Unlock()
+	for _, p := range pieces {
+		tell(p.stream, p.text.String())
+	}
+}
