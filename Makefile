@@ -22,7 +22,7 @@ go-version:
 	  echo "Go $$1.$$2 is too old: install Go 1.21 or newer, which then fetches the toolchain that go.mod names"; exit 1; fi
 
 .PHONY: build
-build: bin/cubby ## Build bin/cubby, the guest inside
+build: bin/cubby bin/cubby-agent ## Build bin/cubby, the guest inside, and bin/cubby-agent
 
 bin/cubby-guest: $(GOSRC) | go-version
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-guest
@@ -34,10 +34,18 @@ $(GUEST): bin/cubby-guest
 bin/cubby: $(GUEST)
 	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby
 
+# Beside cubby and not in it: see RATIONALE.md, "Two binaries".
+bin/cubby-agent: $(GOSRC) | go-version
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-agent
+
 .PHONY: demo
 demo: build ## Build, then analyse a real CSV in a sandbox: a table and a chart
 	rm -rf demo-out
 	./bin/cubby run -f examples/weather/seattle-weather.csv -o demo-out examples/weather/analysis.py
+
+.PHONY: demo-agent
+demo-agent: build ## Watch a scripted model write code, fail, repair it, draw a chart and answer: no key, no network
+	scripts/demo-agent
 
 .PHONY: test
 test: go-version ## Run every test; as root also install what they need, and run them again as a plain user
@@ -73,9 +81,9 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 .PHONY: cross
 cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
-	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/...
-	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/...
+	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
+	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin demo-out $(GUEST)
+	rm -rf bin demo-out demo-agent-out $(GUEST)
