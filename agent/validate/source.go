@@ -1,0 +1,76 @@
+package validate
+
+import (
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// source is code with an index of its lines.
+type source struct {
+	text  string
+	lines []int // where they begin, in bytes
+}
+
+func newSource(text string) *source {
+	s := &source{text: text, lines: []int{0}}
+	for i := range len(text) {
+		if text[i] == '\n' {
+			s.lines = append(s.lines, i+1)
+		}
+	}
+	return s
+}
+
+// line returns a line, which counts from 1, without its end.
+func (s *source) line(n int) string {
+	if n < 1 || n > len(s.lines) {
+		return ""
+	}
+	line, _, _ := strings.Cut(s.text[s.lines[n-1]:], "\n")
+	return strings.TrimSuffix(line, "\r")
+}
+
+// position returns line and column, in characters, of a byte.
+func (s *source) position(offset int) (line, column int) {
+	offset = min(max(offset, 0), len(s.text))
+	line = sort.SearchInts(s.lines, offset+1)
+	return line, utf8.RuneCountInString(s.text[s.lines[line-1]:offset]) + 1
+}
+
+// column returns the column, in characters from 1, of a byte of a line, from 0.
+func (s *source) column(line, offset int) int {
+	text := s.line(line)
+	return utf8.RuneCountInString(text[:min(max(offset, 0), len(text))]) + 1
+}
+
+// evidence returns what of a line is to be seen, around a column in characters.
+func (s *source) evidence(line, column int) string {
+	runes := []rune(strings.TrimRight(s.line(line), " \t"))
+	indent := 0
+	for indent < len(runes) && (runes[indent] == ' ' || runes[indent] == '\t') {
+		indent++
+	}
+	from, to := indent, len(runes)
+	if to-from > maxEvidence {
+		from = max(from, min(column-1-maxEvidence/4, to-maxEvidence))
+		to = min(to, from+maxEvidence)
+	}
+	return visible(string(runes[from:to]))
+}
+
+// visible makes a line of code safe to show: what a terminal or a page would obey,
+// or show in another order, is replaced and not removed, so that it is seen that
+// there was something.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029':
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,199 @@
+package validate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Bounds of a report.
+const (
+	maxFindings = 100
+	maxEvidence = 160 // characters
+	maxName     = 100 // bytes of what a fact is about
+)
+
+// Code is what to look at. Language is as a model writes it, see
+// [codeexec.NormalizeLanguage].
+type Code struct {
+	Language, Source string
+}
+
+// Options configure [New]. The zero value is usable.
+type Options struct {
+	// Policy decides about what is found; nil is [Production].
+	Policy *Policy
+	// MaxChars bounds the length of code, in characters, up to
+	// [LargestMaxChars]; 0 leaves it to the policy.
+	MaxChars int
+}
+
+// Validator looks at code. It is safe for concurrent use.
+type Validator struct {
+	executor codeexec.CodeExecutor // nil: Python is unchecked
+	policy   Policy
+	maxChars int
+}
+
+// New makes a Validator. Python is compiled, not run, by the executor, which stays
+// the caller's, under [ExecutionID]. Without an executor, or with one that has no
+// Python, reports about Python are [Report.Unchecked]. The policy is copied.
+func New(executor codeexec.CodeExecutor, opts Options) (*Validator, error) {
+	if opts.Policy == nil {
+		opts.Policy = Production()
+	}
+	if err := opts.Policy.check(); err != nil {
+		return nil, fmt.Errorf("validate: policy: %w", err)
+	}
+	if opts.MaxChars < 0 || opts.MaxChars > LargestMaxChars {
+		return nil, fmt.Errorf("validate: MaxChars is %d: it must be from 0 to %d", opts.MaxChars, LargestMaxChars)
+	}
+	v := &Validator{executor: executor, policy: *opts.Policy, maxChars: cmp.Or(opts.MaxChars, opts.Policy.MaxChars, DefaultMaxChars)}
+	v.policy.Rules = slices.Clone(v.policy.Rules)
+	return v, nil
+}
+
+// Validate looks at code. An error means that the checker could not do its work,
+// such as a context that ended or an executor that failed; code that is not valid
+// is no error. The report is advice: see the package's documentation.
+func (v *Validator) Validate(ctx context.Context, code Code) (Report, error) {
+	language := codeexec.NormalizeLanguage(code.Language)
+	r := Report{Language: language, Decision: Allow}
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	if f, ok := v.unreadable(code.Source); ok {
+		r.Errors, r.Decision = []Finding{f}, Deny
+		return r, nil
+	}
+	src := newSource(code.Source)
+	var seen sightings
+	var err error
+	switch language {
+	case codeexec.Python:
+		seen, err = v.python(ctx, src)
+	case codeexec.JavaScript, codeexec.TypeScript:
+		seen = javaScript(src, language)
+	case codeexec.Bash:
+		seen = bash(src)
+	default:
+		seen = unchecked(language)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Unchecked = seen.unchecked
+	for _, e := range seen.errors {
+		e.Rule, e.Decision = "syntax", Deny
+		r.Errors = append(r.Errors, e)
+	}
+	r.Valid = len(r.Errors) == 0
+	r.Findings = v.judge(seen.facts)
+	if !r.Valid {
+		r.Decision = Deny
+	}
+	for _, f := range r.Findings {
+		r.Decision = strictest(r.Decision, f.Decision)
+	}
+	return r, nil
+}
+
+// unreadable finds what no language takes.
+func (v *Validator) unreadable(source string) (Finding, bool) {
+	if n := utf8.RuneCountInString(source); n > v.maxChars {
+		return Finding{
+			Rule: "length", Decision: Deny,
+			Message: fmt.Sprintf("the code has %d characters; at most %d are allowed", n, v.maxChars),
+			Remedy:  "write less code at a time, and put data into files",
+		}, true
+	}
+	if i := strings.IndexByte(source, 0); i >= 0 {
+		line, column := newSource(source).position(i)
+		return Finding{
+			Rule: "nul", Decision: Deny, Line: line, Column: column,
+			Message: "the code contains a NUL character",
+			Remedy:  `write it as an escape sequence, such as \0`,
+		}, true
+	}
+	if !utf8.ValidString(source) {
+		return Finding{
+			Rule: "encoding", Decision: Deny, Message: "the code is not valid UTF-8",
+			Remedy: "write bytes that are no text as escape sequences",
+		}, true
+	}
+	return Finding{}, false
+}
+
+// sightings are what a language's checker saw.
+type sightings struct {
+	errors    []Finding // without rule and decision
+	facts     []fact
+	unchecked bool
+}
+
+// fact is something that code does. Policies decide about it by its id.
+type fact struct {
+	id           string
+	line, column int
+	evidence     string
+	message      string
+	remedy       string
+}
+
+func unchecked(language string) sightings {
+	name := label(language)
+	return sightings{unchecked: true, facts: []fact{{
+		id:      "unchecked." + name,
+		message: fmt.Sprintf("only length and NUL are checked: there is no checker for %s here", name),
+	}}}
+}
+
+// judge makes findings of facts. Of those about one piece of code that different
+// rules found, the strictest stays.
+func (v *Validator) judge(facts []fact) []Finding {
+	var findings []Finding
+	for _, f := range facts {
+		rule := v.policy.decide(f.id)
+		if rule.Decision == Allow && rule.Message == "" {
+			continue
+		}
+		findings = append(findings, Finding{
+			Rule: f.id, Decision: rule.Decision, Line: f.line, Column: f.column, Evidence: f.evidence,
+			Message: cmp.Or(rule.Message, f.message), Remedy: cmp.Or(rule.Remedy, f.remedy),
+		})
+	}
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column, rank(b.Decision)-rank(a.Decision))
+	})
+	findings = slices.CompactFunc(findings, func(a, b Finding) bool {
+		return a.Line == b.Line && a.Column == b.Column && (a.Rule == b.Rule || lastWord(a.Rule) == lastWord(b.Rule))
+	})
+	if len(findings) > maxFindings {
+		// What is denied must not be hidden by what is not.
+		slices.SortStableFunc(findings, func(a, b Finding) int { return rank(b.Decision) - rank(a.Decision) })
+		findings = findings[:maxFindings]
+		slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	}
+	return findings
+}
+
+func lastWord(id string) string { return id[strings.LastIndexByte(id, '.')+1:] }
+
+// label makes a name out of code fit for an id: printable, short, one word.
+func label(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '*' {
+			return '_'
+		}
+		return r
+	}, visible(name))
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "")
+	}
+	return name
+}
