@@ -317,15 +317,23 @@ func TestBounds(t *testing.T) {
 	}
 
 	t.Run("an answer after the deadline", func(t *testing.T) {
-		m := script(python("kept = 1"), nil, "late")
-		a := newAgent(t, m, executor, agent.WithLimits(agent.Limits{Time: 3 * time.Second}))
-		s := a.Session("")
+		m := script(nil, "late")
+		s := newAgent(t, m, executor, agent.WithLimits(agent.Limits{Time: 500 * time.Millisecond})).Session("")
 		answer, err := s.Ask(t.Context(), agent.Question{Text: "Go."}, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || answer.Stopped != agent.BoundTime {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		// The session is usable.
 		if answer, err := s.Ask(t.Context(), agent.Question{Text: "And now?"}, nil); err != nil || answer.Text != "late" {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+	})
+
+	t.Run("the time is over while code runs", func(t *testing.T) {
+		a := newAgent(t, script(python("while True: pass")), executor, agent.WithLimits(agent.Limits{Time: 2 * time.Second}))
+		answer, err := ask(t, a, "Go.", nil)
+		var bound *agent.LimitError
+		if !errors.As(err, &bound) || bound.Bound != agent.BoundTime {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 	})
@@ -354,18 +362,20 @@ func TestBounds(t *testing.T) {
 
 	t.Run("a sandbox killed in mid-run", func(t *testing.T) {
 		own := open(t, client)
-		kill := func(agent.Request) any {
-			go func() {
-				time.Sleep(time.Second)
-				if sbx, err := client.Connect(context.Background(), own.SandboxID()); err == nil {
-					_ = sbx.Kill(context.Background())
-				}
-			}()
-			return python("print('on', flush=True)\nimport time; time.sleep(600)")
-		}
-		m := script(kill, python("print(open('data.txt').read())"), "It is back.")
-		answer, err := newAgent(t, m, own).Session("").Ask(t.Context(),
-			agent.Question{Text: "Go.", Files: []codeexec.File{{Name: "data.txt", Content: []byte("the data")}}}, nil)
+		m := script(python("print('on', flush=True)\nimport time; time.sleep(600)"), python("print(open('data.txt').read())"), "It is back.")
+		q := agent.Question{Text: "Go.", Files: []codeexec.File{{Name: "data.txt", Content: []byte("the data")}}}
+		answer, err := newAgent(t, m, own).Session("").Ask(t.Context(), q, func(e agent.Event) {
+			if e.Type != agent.EventOutput || e.Run != 1 {
+				return
+			}
+			sbx, err := client.Connect(t.Context(), own.SandboxID())
+			if err == nil {
+				err = sbx.Kill(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
 		if err != nil || answer.Text != "It is back." {
 			t.Fatalf("%+v, %v", answer, err)
 		}
