@@ -63,7 +63,8 @@ type CodeExecutionInput struct {
 	// directory. Regular files there that match one and are new, or not as they
 	// were when the blocks began, come as OutputFiles, with their relative paths as
 	// names, within the limits of [WorkspaceFS]. What was put there as an input and
-	// was not changed does not come back.
+	// was not changed does not come back. Wildcards do not mean hidden files and
+	// folders, nor __pycache__.
 	Collect []string `json:"collect,omitempty"`
 }
 
@@ -98,7 +99,8 @@ type CodeExecutionResult struct {
 	// Output is what the blocks printed and showed as text, and their errors, in
 	// the order in which it came, for a model to read.
 	Output string `json:"output"`
-	// OutputFiles are pictures and documents that the code showed, decoded.
+	// OutputFiles are pictures and documents that the code showed, decoded, and
+	// then what was collected.
 	OutputFiles []File  `json:"output_files,omitempty"`
 	Outcome     Outcome `json:"outcome"`
 	// ExitCode is that of the first block that failed, else 0. 124 is a timeout,

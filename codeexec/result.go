@@ -251,6 +251,15 @@ func (k *Block) end(r BlockResult, limit string) {
 	}
 }
 
+// AddFiles adds files that the code left. all says that none was cut or dropped.
+func (b *ResultBuilder) AddFiles(files []File, all bool) {
+	b.res.OutputFiles = append(b.res.OutputFiles, files...)
+	if !all {
+		b.res.Truncated = true
+		b.res.Limit = cmp.Or(b.res.Limit, "output")
+	}
+}
+
 // Result returns what became of the blocks so far.
 func (b *ResultBuilder) Result() CodeExecutionResult {
 	r := b.res

@@ -2,6 +2,7 @@ package codeexectest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"unicode/utf8"
 
@@ -49,6 +50,61 @@ func (s suite) output(t *testing.T) {
 		}
 		if told["stdout"] != want["stdout"] || told["stderr"] != want["stderr"] || want["stderr"] != "2\nend" || len(told) != 2 {
 			t.Errorf("told %d and %d bytes, kept %d and %d", len(told["stdout"]), len(told["stderr"]), len(want["stdout"]), len(want["stderr"]))
+		}
+	})
+}
+
+// collect is what comes back of the files that code leaves.
+func (s suite) collect(t *testing.T) {
+	e := s.open(t)
+	inputs := []codeexec.File{{Name: "same.txt", Content: []byte("same")}, {Name: "changed.txt", Content: []byte("1")}, {Name: "sub/in", Content: []byte("2")}}
+	collect := func(code string, patterns ...string) codeexec.CodeExecutionResult {
+		t.Helper()
+		return runIn(t, e, codeexec.CodeExecutionInput{
+			CodeBlocks: []codeexec.CodeBlock{block("bash", code)}, ExecutionID: "collect", InputFiles: inputs, Collect: patterns,
+		})
+	}
+	t.Run("files that are new or changed", func(t *testing.T) {
+		r := collect(`echo more >> changed.txt; mkdir -p a/b .hidden __pycache__; printf 'x,y\n1,2\n' > a/b/new.csv; : > empty
+echo {} > metadata.json; echo x > .hidden/x; echo x > __pycache__/x; mkfifo pipe; ln -s /etc/passwd link; ln -s /etc folder; ln -s changed.txt inside
+truncate -s 5000000 large.bin; printf x > 'back\slash'; printf x > "$(printf 'esc\033[31m')"; printf x > "$(printf '\377')"`, "**")
+		got := map[string]string{}
+		for _, f := range r.OutputFiles {
+			got[f.Name] = fmt.Sprintf("%d of %d %v %s", len(f.Content), f.SizeBytes, f.Truncated, f.MIMEType)
+		}
+		same(t, "collected", got, map[string]string{
+			"a/b/new.csv": "8 of 8 false text/csv", "changed.txt": "6 of 6 false text/plain; charset=utf-8", "empty": "0 of 0 false text/plain; charset=utf-8",
+			"large.bin": "4194304 of 5000000 true application/octet-stream", "metadata.json": "3 of 3 false application/json",
+		})
+		if !r.Truncated || r.Limit != "output" || r.Outcome != codeexec.OutcomeOK {
+			t.Errorf("truncated %v, limit %q, %s", r.Truncated, r.Limit, r.Outcome)
+		}
+	})
+	t.Run("nothing that was there", func(t *testing.T) {
+		if r := collect("cat same.txt", "**", ".hidden/*"); len(r.OutputFiles) != 0 || r.Truncated {
+			t.Errorf("got %+v", r)
+		}
+	})
+	t.Run("what the patterns mean, also of code that fails", func(t *testing.T) {
+		r := collect("printf SAME > same.txt; echo x > no.txt; echo y > .env; exit 3", "s*.txt", ".env", "sub/none")
+		if len(r.OutputFiles) != 2 || r.OutputFiles[0].Name != ".env" || string(r.OutputFiles[1].Content) != "SAME" || r.ExitCode != 3 || r.Truncated {
+			t.Errorf("got %+v", r)
+		}
+	})
+	t.Run("as many as the limit", func(t *testing.T) {
+		if r := collect("for i in $(seq 120); do echo $i > f$i; done", "f*"); len(r.OutputFiles) != codeexec.DefaultMaxFiles || !r.Truncated {
+			t.Errorf("%d files, truncated %v", len(r.OutputFiles), r.Truncated)
+		}
+	})
+	t.Run("patterns that lead out", func(t *testing.T) {
+		for _, bad := range []string{"../*", "/etc/*", "a/../../b", "[", "", "$OUTPUT_DIR/*"} {
+			_, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{Code: "print('ran')", Collect: []string{bad}})
+			wantCode(t, bad, err, cubby.CodeInvalidArgument)
+		}
+	})
+	t.Run("a folder that code has replaced", func(t *testing.T) {
+		if r := collect(`d=$PWD; cd /; mv "$d" "$d.old" && ln -s /etc "$d"; true`, "**"); len(r.OutputFiles) != 0 {
+			t.Errorf("got %d files, such as %s", len(r.OutputFiles), r.OutputFiles[0].Name)
 		}
 	})
 }

@@ -66,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) codeexec.CodeExecutor, traits Tra
 	t.Run("Bounds", s.bounds)
 	t.Run("State", s.state)
 	t.Run("Files", s.files)
+	t.Run("Collect", s.collect)
 	t.Run("Closed", s.closed)
 	if traits.Workspaces != nil {
 		t.Run("Workspaces", func(t *testing.T) {

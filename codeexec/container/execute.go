@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
@@ -60,6 +61,10 @@ type execute struct {
 }
 
 func (x *execute) all(ctx context.Context) (err error) {
+	changes, err := workdir.NewChanges(x.in.Collect)
+	if err != nil {
+		return err
+	}
 	if len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs) {
 		return x.each(ctx) // nothing to run
 	}
@@ -93,7 +98,7 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if err := x.place(ctx, &p); err != nil {
 		return err
 	}
-	err = x.each(ctx)
+	err = x.collecting(ctx, changes)
 	if x.e.cfg.Fresh || x.box.link.cause() != nil {
 		return err
 	}
@@ -103,6 +108,33 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if terr := x.tidy(tctx); err == nil {
 		err = terr
 	}
+	return err
+}
+
+// collecting runs the blocks, and collects the files that they leave.
+func (x *execute) collecting(ctx context.Context, changes *workdir.Changes) error {
+	if changes == nil {
+		return x.each(ctx)
+	}
+	folder := posixws.NewFolder(boxMachine{x.box}, x.dir)
+	files, all, err := folder.List(ctx, changes.Depth())
+	if err != nil {
+		return err
+	}
+	changes.Begin(files, all)
+	if err := x.each(ctx); err != nil {
+		return err
+	}
+	if files, all, err = folder.List(ctx, changes.Depth()); err != nil {
+		return err
+	}
+	changed, safe := changes.Since(files)
+	c, err := workdir.NewCollector(codeexec.OutputSpec{Inline: true})
+	if err != nil {
+		return err
+	}
+	err = folder.Fetch(ctx, c, changed)
+	x.result.AddFiles(c.Files(), all && safe && c.All())
 	return err
 }
 

@@ -16,11 +16,20 @@ var _ posixws.Machine = machine{}
 
 // Start implements [posixws.Machine].
 func (m machine) Start(ctx context.Context, p posixws.Program) (posixws.Process, error) {
-	const op = "start program"
 	b, _, err := m.e.resident(ctx, false)
 	if err != nil {
 		return nil, err
 	}
+	return boxMachine{b}.Start(ctx, p)
+}
+
+// boxMachine is one container.
+type boxMachine struct{ b *box }
+
+// Start implements [posixws.Machine].
+func (m boxMachine) Start(ctx context.Context, p posixws.Program) (posixws.Process, error) {
+	const op = "start program"
+	b := m.b
 	if p.Stdout == nil {
 		p.Stdout = io.Discard
 	}
@@ -50,6 +59,11 @@ func (m machine) Start(ctx context.Context, p posixws.Program) (posixws.Process,
 
 // Unpack implements [posixws.Machine].
 func (m machine) Unpack(ctx context.Context, folder string, archive io.Reader) error {
+	return posixws.Extract(ctx, m, folder, archive)
+}
+
+// Unpack implements [posixws.Machine].
+func (m boxMachine) Unpack(ctx context.Context, folder string, archive io.Reader) error {
 	return posixws.Extract(ctx, m, folder, archive)
 }
 

@@ -84,8 +84,9 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *c
 			return b.Result(), err
 		}
 	}
-	if len(blocks) == 0 {
-		return b.Result(), nil
+	changes, err := workdir.NewChanges(in.Collect)
+	if err != nil || len(blocks) == 0 {
+		return b.Result(), err
 	}
 	p, err := e.openPlace()
 	if err != nil {
@@ -95,21 +96,21 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *c
 	if err := unpack(p.root, &inputs); err != nil {
 		return b.Result(), err
 	}
+	if err := p.begin(ctx, changes); err != nil {
+		return b.Result(), err
+	}
 	for i, block := range blocks {
 		if err := e.block(ctx, p, i, block, b); err != nil {
 			return b.Result(), err
 		}
 	}
-	res = b.Result()
 	files, all, err := p.shown(ctx)
-	res.OutputFiles = append(res.OutputFiles, files...)
-	if !all {
-		res.Truncated = true
-		if res.Limit == "" {
-			res.Limit = "output"
-		}
+	b.AddFiles(files, all)
+	if err == nil {
+		files, all, err = p.collected(ctx, changes)
+		b.AddFiles(files, all)
 	}
-	return res, err
+	return b.Result(), err
 }
 
 // block runs one block.
@@ -131,6 +132,7 @@ func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.Code
 	if err != nil {
 		return err
 	}
+	p.code = append(p.code, file)
 	if !e.cfg.KeepFiles {
 		defer p.root.Remove(file)
 	}
@@ -201,6 +203,7 @@ type place struct {
 	scratch string // of this call alone: tmp, and the folder if it is temporary
 	tmp     string
 	before  map[string]fileState // of out, where it was there before
+	code    []string             // files of the blocks
 	keep    bool
 }
 

@@ -16,6 +16,9 @@ import (
 // maxConversations bounds how many execution ids are remembered.
 const maxConversations = 4096
 
+// conversationsDir holds their folders, below cubby.Home.
+const conversationsDir = "conversations"
+
 // conversation is the state of one execution id: a kernel for each language,
 // which share a folder. The empty id has the sandbox's own kernels.
 type conversation struct {
@@ -82,7 +85,7 @@ func folderOf(id string) string {
 	if id == "" {
 		return cubby.Home
 	}
-	return path.Join(cubby.Home, "conversations", strings.TrimPrefix(workdir.PersistentName(id), "ws_"))
+	return path.Join(cubby.Home, conversationsDir, strings.TrimPrefix(workdir.PersistentName(id), "ws_"))
 }
 
 func (c *conversations) forgo(v *conversation) {

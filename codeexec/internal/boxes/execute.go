@@ -59,6 +59,10 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 			return e.built.Result(), codeexec.Fail("", cubby.CodeInvalidArgument, err)
 		}
 	}
+	changes, err := workdir.NewChanges(in.Collect)
+	if err != nil {
+		return e.built.Result(), err
+	}
 	over, err := x.h.begin()
 	if err != nil {
 		return e.built.Result(), err
@@ -74,11 +78,17 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 	if len(in.InputFiles) > 0 {
 		err = e.put(ctx, &files)
 	}
+	if changes != nil && err == nil {
+		err = e.begin(ctx, changes)
+	}
 	for _, block := range in.Blocks() {
 		if err != nil {
 			break
 		}
 		err = e.block(ctx, block)
+	}
+	if changes != nil && err == nil {
+		err = e.collect(ctx, changes)
 	}
 	r := e.built.Result()
 	r.StateLost = r.StateLost || e.lost

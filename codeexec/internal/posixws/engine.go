@@ -172,6 +172,9 @@ type script struct {
 	out   io.Writer // nil: kept, up to maxListing
 }
 
+// errLong is how an answer is refused.
+var errLong = fmt.Errorf("the answer has more than %d bytes", maxListing)
+
 // errScript is how a script failed that did not say why.
 var errScript = errors.New("the workspace's machine failed")
 
@@ -208,7 +211,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	}
 	if kept != nil {
 		if _, cut := kept.Text(); cut {
-			return nil, said, fmt.Errorf("the answer has more than %d bytes", maxListing)
+			return nil, said, errLong
 		}
 		out = kept.Bytes()
 	}

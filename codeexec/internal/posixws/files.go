@@ -323,7 +323,15 @@ func (f files) collect(ctx context.Context, ws codeexec.Workspace, spec codeexec
 	if err != nil {
 		return nil, err
 	}
-	// Whole files travel in one archive, beginnings of others in one answer.
+	if err := f.fetch(ctx, ws, c, found); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// fetch collects files: whole ones travel in one archive, beginnings of others in
+// one answer.
+func (f files) fetch(ctx context.Context, ws codeexec.Workspace, c *workdir.Collector, found []entry) error {
 	var whole, begun []entry
 	seen := map[string]bool{}
 	for _, e := range found {
@@ -342,13 +350,13 @@ func (f files) collect(ctx context.Context, ws codeexec.Workspace, spec codeexec
 		}
 	}
 	if err := f.fetchWhole(ctx, ws, c, whole); err != nil {
-		return nil, err
+		return err
 	}
 	if err := f.fetchBegun(ctx, ws, c, begun); err != nil {
-		return nil, err
+		return err
 	}
 	c.Sort()
-	return c, nil
+	return nil
 }
 
 // list finds the files that match, in order of their names, links last: a file
@@ -362,10 +370,7 @@ func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir
 	out, said, err := f.e.run(ctx, script{text: list, args: args})
 	switch {
 	case said == "find":
-		return nil, &cubby.Error{
-			Code: cubby.CodeUnimplemented, Err: errors.New("find is missing there or has no -printf"),
-			Hint: "use an image with GNU findutils, such as python:3-slim",
-		}
+		return nil, errFind()
 	case err != nil && !errors.Is(err, errScript):
 		return nil, err
 	case err != nil && len(out) == 0:
@@ -373,6 +378,13 @@ func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir
 	}
 	// A find that could not read a folder fails in the end; what it found counts.
 	return parseListing(out, bases, patterns, c)
+}
+
+func errFind() error {
+	return &cubby.Error{
+		Code: cubby.CodeUnimplemented, Err: errors.New("find is missing there or has no -printf"),
+		Hint: "use an image with GNU findutils, such as python:3-slim",
+	}
 }
 
 // parseListing reads what the script list prints. The machine may have written

@@ -83,6 +83,13 @@ for base in "$@"; do
   n=$((n+1))
 done`
 
+// listOwn lists the regular files of a folder by their own names: nonce, folder,
+// how many levels deep. An entry is a size, times and number, the name, NUL.
+const listOwn = `fail() { printf '%s %s\n' "$nonce" "$1" >&2; exit 125; }
+nonce=$1; [ ! -L "$2" ] && cd -P -- "$2" 2>/dev/null || fail gone
+find . -maxdepth 0 -printf '' 2>/dev/null || fail find
+find . -maxdepth "$3" -type f -printf '%s %T@/%C@/%i %P\0'`
+
 // pack archives the files that its input names, each ended by NUL: nonce,
 // workspace. Files that are gone are left out.
 const pack = `nonce=$1; cd -P -- "$2" 2>/dev/null || { printf '%s gone\n' "$nonce" >&2; exit 125; }

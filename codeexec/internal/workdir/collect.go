@@ -100,6 +100,9 @@ func (c *Collector) Sort() {
 	slices.SortStableFunc(c.files, func(a, b codeexec.File) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// All reports whether nothing was cut or left.
+func (c *Collector) All() bool { return !c.hit }
+
 // Files returns what was collected.
 func (c *Collector) Files() []codeexec.File { return c.files }
 

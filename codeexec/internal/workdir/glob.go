@@ -23,7 +23,13 @@ const (
 const RecordFile = "metadata.json"
 
 // Patterns are globs below a workspace.
-type Patterns struct{ globs []string }
+type Patterns struct {
+	globs  []string
+	record bool // the record's name means nothing here
+}
+
+// Everything are patterns that mean all files of a folder that is no workspace.
+func Everything() Patterns { return Patterns{globs: []string{"**"}, record: true} }
 
 var folderVariables = map[string]string{
 	codeexec.EnvOutputDir:    codeexec.DirOut,
@@ -103,7 +109,7 @@ func parsePattern(glob string) (string, error) {
 // Match reports whether a file of this name is meant. The workspace's own
 // record is not.
 func (p Patterns) Match(name string) bool {
-	if name == RecordFile || strings.HasPrefix(name, ".metadata.") {
+	if !p.record && (name == RecordFile || strings.HasPrefix(name, ".metadata.")) {
 		return false
 	}
 	for _, g := range p.globs {
