@@ -205,6 +205,8 @@ func (s *shell) classify(name string, words []string, pos syntax.Pos) {
 	}
 	defer s.add(pos, "bash.command."+id, "runs "+id, "") // after what says more
 	switch {
+	case name == "eval":
+		s.add(pos, "bash.dynamic.eval", "eval runs text as commands", "write the commands themselves")
 	case usesNetwork(name, words):
 		s.add(pos, "bash.network."+id, id+" uses the network", "use the files that are there")
 	case slices.Contains(privilegeCommands, name):
@@ -229,7 +231,6 @@ func (s *shell) classify(name string, words []string, pos syntax.Pos) {
 func (s *shell) wrapped(name string, args []*syntax.Word, words []string, pos syntax.Pos) []*syntax.Word {
 	switch name {
 	case "eval":
-		s.add(pos, "bash.dynamic.eval", "eval runs text as commands", "write the commands themselves")
 		s.script(strings.Join(words[1:], " "), args[1:], pos)
 	case ".", "source":
 		s.add(pos, "bash.dynamic.source", "runs the commands of a file", "")

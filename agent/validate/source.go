@@ -74,3 +74,19 @@ func visible(s string) string {
 		return r
 	}, s)
 }
+
+// clamp makes a position that somebody told one of the source's, or none.
+func (s *source) clamp(line, column int) (int, int) {
+	if line < 1 || line > len(s.lines) {
+		return 0, 0
+	}
+	return line, min(max(column, 0), utf8.RuneCountInString(s.line(line))+1)
+}
+
+// clip cuts a text to so many bytes.
+func clip(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}

@@ -192,8 +192,5 @@ func label(name string) string {
 		}
 		return r
 	}, visible(name))
-	if len(name) > maxName {
-		name = strings.ToValidUTF8(name[:maxName], "")
-	}
-	return name
+	return clip(name, maxName)
 }
