@@ -26,6 +26,11 @@ func TestShellOnly(t *testing.T) {
 	}
 	wantOutput(t, mustRun(t, e, bash("echo kept > f")), "")
 	wantOutput(t, mustRun(t, e, bash("cat f")), "kept\n")
+	in := bash("echo new > n.txt; cat f")
+	in.Collect = []string{"**"}
+	if r = mustRun(t, e, in); len(r.OutputFiles) != 1 || r.OutputFiles[0].Name != "n.txt" || string(r.OutputFiles[0].Content) != "new\n" {
+		t.Errorf("got %+v", r)
+	}
 	t.Run("leftovers", func(t *testing.T) {
 		id := e.ContainerID()
 		r := mustRun(t, e, bash("sleep 1000 & setsid sleep 1000 & echo left"))

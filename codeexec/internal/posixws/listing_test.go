@@ -43,3 +43,24 @@ func FuzzListing(f *testing.F) {
 		}
 	})
 }
+
+// So are those of a folder, once they are compared.
+func FuzzOwnListing(f *testing.F) {
+	f.Add("5 1/2/3 a\x007 1/2/3 sub/b c\x00", "**")
+	f.Add("5 1/2/3 ../../etc/passwd\x00-1 x y\x00", "*")
+	f.Add("99999999999999999999 x y\x00", "a")
+	f.Fuzz(func(t *testing.T, out, pattern string) {
+		changes, err := workdir.NewChanges([]string{pattern})
+		if err != nil {
+			return
+		}
+		seen, _ := parseOwn([]byte(out))
+		changes.Begin(nil, true)
+		changed, _ := changes.Since(seen)
+		for _, s := range changed {
+			if workdir.CheckName(s.Name) != nil || s.Size < 0 {
+				t.Errorf("got %+v", s)
+			}
+		}
+	})
+}

@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
@@ -452,5 +453,42 @@ func TestCheckHostBase(t *testing.T) {
 		if err := workdir.CheckHostBase(base, bad); !errors.Is(err, codeexec.ErrBadPath) {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	for _, bad := range []string{"", "/a", "../a", "$WORK_DIR/a", "["} {
+		if _, err := workdir.NewChanges([]string{bad}); cubby.CodeOf(err) != cubby.CodeInvalidArgument || !errors.Is(err, codeexec.ErrBadPath) {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+	c, err := workdir.NewChanges(nil)
+	if c != nil || err != nil {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if c, err = workdir.NewChanges([]string{"out/*.csv", "*.txt", "deep/.x/*"}); err != nil || c.Depth() != 3 {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	c.Begin([]workdir.Seen{{"a.txt", 1, "t1"}, {"b.txt", 1, "t1"}, {"c.txt", 1, "t1"}}, true)
+	got, all := c.Since([]workdir.Seen{
+		{"out/z.csv", 1, ""}, {"c.txt", 1, "t2"}, {"b.txt", 2, "t1"}, {"a.txt", 1, "t1"}, {"n.txt", 0, ""}, {".n.txt", 0, ""}, {"deep/.x/y", 0, ""}, {"n.md", 0, ""},
+		{"out/../p.csv", 1, ""},
+	})
+	var names []string
+	for _, f := range got {
+		names = append(names, f.Name)
+	}
+	if s := strings.Join(names, " "); s != "b.txt c.txt deep/.x/y n.txt out/z.csv" || !all {
+		t.Errorf("got %s, %v", s, all)
+	}
+	for _, name := range []string{"out/a\x1b.csv", "e\u202evil.txt"} {
+		if got, all := c.Since([]workdir.Seen{{name, 1, ""}}); len(got) > 0 || all {
+			t.Errorf("%q: got %v, %v", name, got, all)
+		}
+	}
+	// Nothing is new where it is not known what was old.
+	c.Begin(nil, false)
+	if got, all := c.Since([]workdir.Seen{{"n.txt", 0, ""}}); len(got) > 0 || all {
+		t.Errorf("got %v, %v", got, all)
 	}
 }
