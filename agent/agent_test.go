@@ -230,7 +230,7 @@ func TestLoop(t *testing.T) {
 		if err != nil || answer.Runs != 1 {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		if !slices.Equal(asked, []string{"print('secret')", "print('fine')"}) {
+		if !slices.Equal(asked, []string{"print('secret')\n", "print('fine')\n"}) {
 			t.Errorf("asked: %q", asked)
 		}
 		for i, want := range []string{"subprocess", "not the secret one", "not run", "fine"} {
