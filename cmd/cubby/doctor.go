@@ -15,6 +15,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/doctor"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 	"github.com/cubby-sandbox/cubby/internal/template"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 func newDoctor(std stdio, open opener) *cobra.Command {
@@ -41,7 +42,7 @@ func newDoctor(std stdio, open opener) *cobra.Command {
 				if err := enc.Encode(report); err != nil {
 					return err
 				}
-			} else if err := report.WriteText(std.out, isTerminal(std.out) && os.Getenv("NO_COLOR") == ""); err != nil {
+			} else if err := report.WriteText(std.out, terminal.Is(std.out) && os.Getenv("NO_COLOR") == ""); err != nil {
 				return err
 			}
 			if !report.OK {

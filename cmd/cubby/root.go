@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // Exit statuses of the command. Every other one is the status of the code that
@@ -77,7 +78,7 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
 	})
-	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std))
+	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), newAgent())
 	return root
 }
 
@@ -115,7 +116,7 @@ func report(w io.Writer, err error) int {
 		code = exitUsage
 	}
 	// The text may quote the sandbox.
-	w = sanitize(w, isTerminal(w))
+	w = terminal.Sanitize(w, terminal.Is(w))
 	fmt.Fprintf(w, "cubby: %s\n", strings.TrimSpace(message))
 	if hint != "" && !strings.Contains(message, hint) {
 		fmt.Fprintf(w, "hint: %s\n", hint)

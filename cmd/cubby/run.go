@@ -16,6 +16,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // opener starts what runs the sandboxes; close ends it and every sandbox.
@@ -118,7 +119,7 @@ type runner struct {
 	limits cubby.Limits // only what was asked for
 
 	screen *screen
-	spin   *spinner
+	spin   *terminal.Spinner
 }
 
 // newRunner checks the whole command line before anything is started.
@@ -177,10 +178,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 	context.AfterFunc(ctx, stop)
 
 	var watched io.Writer
-	if isTerminal(r.std.err) && !r.flags.json {
+	if terminal.Is(r.std.err) && !r.flags.json {
 		watched = r.std.err
 	}
-	r.spin = newSpinner(watched, "starting a sandbox")
+	r.spin = terminal.NewSpinner(watched, "starting a sandbox")
 	defer r.spin.Stop()
 	r.screen = newScreen(r.std, r.flags.json)
 
@@ -332,7 +333,7 @@ func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, 
 	if object.Files == nil {
 		object.Files = []savedFile{}
 	}
-	enc := json.NewEncoder(sanitize(w, isTerminal(w)))
+	enc := json.NewEncoder(terminal.Sanitize(w, terminal.Is(w)))
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(object)
@@ -347,7 +348,7 @@ type screen struct {
 }
 
 func newScreen(std stdio, silent bool) *screen {
-	s := &screen{out: sanitize(std.out, isTerminal(std.out)), err: sanitize(std.err, isTerminal(std.err)), silent: silent}
+	s := &screen{out: terminal.Sanitize(std.out, terminal.Is(std.out)), err: terminal.Sanitize(std.err, terminal.Is(std.err)), silent: silent}
 	s.notes = s.err
 	return s
 }
@@ -396,7 +397,7 @@ func (s *screen) failure(e cubby.ExecutionError) {
 // endLine leaves a terminal's prompt at the start of a line; a pipe gets
 // exactly what was printed.
 func (s *screen) endLine() {
-	if _, filtered := s.out.(*sanitizer); filtered && s.midLine {
+	if _, filtered := s.out.(*terminal.Filter); filtered && s.midLine {
 		s.stdout("\n")
 	}
 }

@@ -1,6 +1,9 @@
-package main
+// Package terminal keeps what comes from a sandbox or a model from obeying itself
+// on a terminal, and shows there that something goes on.
+package terminal
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -11,28 +14,33 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
+// Is reports whether w is a terminal.
+func Is(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// sanitize returns a writer that takes from text what a terminal would obey:
+// Sanitize returns a writer that takes from text what a terminal would obey:
 // titles, clipboards, cursor moves, queries that answer as if typed. Colours
 // and "erase this line" stay, and without colours (NO_COLOR) only the latter.
 // Where no terminal listens, every byte passes as it is.
-func sanitize(w io.Writer, terminal bool) io.Writer {
+func Sanitize(w io.Writer, terminal bool) io.Writer {
 	if !terminal {
 		return w
 	}
-	return &sanitizer{w: w, colour: os.Getenv("NO_COLOR") == ""}
+	return &Filter{w: w, colour: os.Getenv("NO_COLOR") == ""}
 }
 
-// sanitizer is a filter that may be cut anywhere: its state is a few bytes,
+// Strict returns the same for text of which nothing but line ends, tabs and
+// carriage returns is wanted.
+func Strict(w io.Writer) *Filter { return &Filter{w: w, strict: true} }
+
+// Filter is a filter that may be cut anywhere: its state is a few bytes,
 // whatever the text does.
-type sanitizer struct {
+type Filter struct {
 	w      io.Writer
 	colour bool
+	strict bool // no sequence at all
 
 	state   escState
 	pending []byte // an incomplete CSI sequence
@@ -54,7 +62,7 @@ const (
 const maxCSI = 64 // bytes; colours are shorter
 
 // Write filters p. It reports all of p as written.
-func (s *sanitizer) Write(p []byte) (int, error) {
+func (s *Filter) Write(p []byte) (int, error) {
 	s.out = s.out[:0]
 	text := p
 	if len(s.partial) > 0 {
@@ -76,7 +84,7 @@ func (s *sanitizer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *sanitizer) rune(r rune, raw []byte) {
+func (s *Filter) rune(r rune, raw []byte) {
 	switch s.state {
 	case escNone:
 		s.plain(r, raw)
@@ -117,7 +125,7 @@ func (s *sanitizer) rune(r rune, raw []byte) {
 	}
 }
 
-func (s *sanitizer) plain(r rune, raw []byte) {
+func (s *Filter) plain(r rune, raw []byte) {
 	switch {
 	case r == 0x1b:
 		s.state = escStart
@@ -125,9 +133,11 @@ func (s *sanitizer) plain(r rune, raw []byte) {
 		s.state, s.pending = escCSI, append(s.pending[:0], "\x1b["...)
 	case r == 0x90 || r == 0x98 || r == 0x9d || r == 0x9e || r == 0x9f:
 		s.state = escString
-	case r == '\n' || r == '\t' || r == '\r' || r == '\b':
+	case r == '\n' || r == '\t' || r == '\r' || r == '\b' && !s.strict:
 		s.out = append(s.out, raw...)
 	case r < 0x20 || (r >= 0x7f && r < 0xa0):
+	case s.strict && deceptive(r):
+		s.out = fmt.Appendf(s.out, `\u%04x`, r)
 	case r == utf8.RuneError:
 		s.out = append(s.out, "\uFFFD"...)
 	default:
@@ -135,12 +145,12 @@ func (s *sanitizer) plain(r rune, raw []byte) {
 	}
 }
 
-func (s *sanitizer) csi(r rune, raw []byte) {
+func (s *Filter) csi(r rune, raw []byte) {
 	switch {
 	case r >= 0x40 && r <= 0x7e:
 		parameters := s.pending[2:]
 		keep := strings.Trim(string(parameters), "0123456789;:") == ""
-		if keep && (r == 'K' || r == 'm' && s.colour) {
+		if keep && !s.strict && (r == 'K' || r == 'm' && s.colour) {
 			s.out = append(append(s.out, s.pending...), raw...)
 		}
 		s.endCSI()
@@ -155,10 +165,17 @@ func (s *sanitizer) csi(r rune, raw []byte) {
 	}
 }
 
-func (s *sanitizer) endCSI() { s.state, s.pending = escNone, s.pending[:0] }
+// deceptive: characters that turn the direction of text or cannot be seen. Code
+// could look harmless with them.
+func deceptive(r rune) bool {
+	return r == 0x200b || r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e ||
+		r >= 0x2060 && r <= 0x2069 || r == 0xfeff
+}
 
-// spinner shows on a terminal that something goes on, until there is text.
-type spinner struct {
+func (s *Filter) endCSI() { s.state, s.pending = escNone, s.pending[:0] }
+
+// Spinner shows on a terminal that something goes on, until there is text.
+type Spinner struct {
 	mu      sync.Mutex
 	w       io.Writer
 	message string
@@ -173,9 +190,9 @@ const (
 	spinnerStep  = 100 * time.Millisecond
 )
 
-// newSpinner starts one; w is nil where no terminal watches.
-func newSpinner(w io.Writer, message string) *spinner {
-	s := &spinner{w: w, message: message, stop: make(chan struct{})}
+// NewSpinner starts one; w is nil where no terminal watches.
+func NewSpinner(w io.Writer, message string) *Spinner {
+	s := &Spinner{w: w, message: message, stop: make(chan struct{})}
 	if w == nil {
 		s.stopped = true
 		return s
@@ -184,7 +201,7 @@ func newSpinner(w io.Writer, message string) *spinner {
 	return s
 }
 
-func (s *spinner) turn() {
+func (s *Spinner) turn() {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	wait := time.NewTimer(spinnerDelay)
 	defer wait.Stop()
@@ -205,14 +222,14 @@ func (s *spinner) turn() {
 }
 
 // Say changes the message.
-func (s *spinner) Say(message string) {
+func (s *Spinner) Say(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.message = message
 }
 
 // Stop clears the spinner for good and waits for it. It may be called often.
-func (s *spinner) Stop() {
+func (s *Spinner) Stop() {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -31,12 +31,12 @@ func TestSanitizer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var whole, split bytes.Buffer
-			w := &sanitizer{w: &whole, colour: true}
+			w := &Filter{w: &whole, colour: true}
 			_, _ = w.Write([]byte(tt.in))
 			if whole.String() != tt.want {
 				t.Errorf("got %q, want %q", whole.String(), tt.want)
 			}
-			w = &sanitizer{w: &split, colour: true}
+			w = &Filter{w: &split, colour: true}
 			for i := range len(tt.in) {
 				_, _ = w.Write([]byte{tt.in[i]})
 			}
@@ -49,7 +49,7 @@ func TestSanitizer(t *testing.T) {
 
 func TestNoColourMeansNoColour(t *testing.T) {
 	var out bytes.Buffer
-	w := &sanitizer{w: &out}
+	w := &Filter{w: &out}
 	_, _ = w.Write([]byte("\x1b[31mred\x1b[0m"))
 	if out.String() != "red" {
 		t.Errorf("got %q", out.String())
@@ -60,7 +60,7 @@ func FuzzSanitizer(f *testing.F) {
 	f.Add([]byte("\x1b]0;x\x07\x1b[31m\u009b"), 3)
 	f.Fuzz(func(t *testing.T, in []byte, at int) {
 		var out bytes.Buffer
-		w := &sanitizer{w: &out, colour: true}
+		w := &Filter{w: &out, colour: true}
 		at = max(0, min(at, len(in)))
 		_, _ = w.Write(in[:at])
 		_, _ = w.Write(in[at:])
@@ -84,12 +84,23 @@ func FuzzSanitizer(f *testing.F) {
 
 func TestSpinnerClearsItself(t *testing.T) {
 	var out bytes.Buffer // read after Stop, which waits
-	s := newSpinner(&out, "working")
+	s := NewSpinner(&out, "working")
 	time.Sleep(spinnerDelay + spinnerStep)
 	s.Stop()
 	s.Stop()
 	if !strings.Contains(out.String(), "working") || !strings.HasSuffix(out.String(), "\r\x1b[K") {
 		t.Errorf("got %q", out.String())
 	}
-	newSpinner(nil, "unseen").Stop()
+	NewSpinner(nil, "unseen").Stop()
+}
+
+func TestStrict(t *testing.T) {
+	var out bytes.Buffer
+	w := Strict(&out)
+	for _, b := range []byte("\x1b[31mred\x1b[0m\x1b[K\r\n50%\r100%\b\tx\u202ey\x1b]0;t\x07") {
+		_, _ = w.Write([]byte{b})
+	}
+	if want := "red\r\n50%\r100%\tx\\u202ey"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
 }
