@@ -12,6 +12,10 @@ import (
 // are not there. Files are put beside it first. How long it may run, and with how
 // much memory, is the executor's; so is what the error means. Code that fails is
 // no error: see the result's Outcome, and [ExplainResult].
+//
+// That state is an execution id that is used once. Executors that keep a kernel
+// for each id keep it until they need the room, and may then end that of a session
+// that rests: use [InSession], or another executor, beside sessions that matter.
 func Execute(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock, files ...codeexec.File) (codeexec.CodeExecutionResult, error) {
 	return executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
 		CodeBlocks: []codeexec.CodeBlock{code}, InputFiles: files, ExecutionID: newID("run"),

@@ -84,9 +84,9 @@ type TestResult struct {
 }
 
 // TestCode runs code of Python, JavaScript or TypeScript against cases, in one
-// run of the executor. Each call begins with the code freshly defined, so that no
-// call sees what another changed; code that is Python is defined once. A call
-// that fails, ends its process or never ends fails its case only, and what the
+// run of the executor. Each call begins with the code as it was defined, so that no
+// call sees what another changed: Python's in a copy of the process, JavaScript's
+// in a context where the code is defined anew. A call that fails, ends its process or never ends fails its case only, and what the
 // code prints does not disturb. The code is no main program: in Python __name__
 // is not "__main__".
 //

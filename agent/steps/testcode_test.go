@@ -114,17 +114,20 @@ func TestBadCalls(t *testing.T) {
 		{Call: "f(2)"},
 		{Call: "f(3)"},
 		{Call: "f(4)", Timeout: 500 * time.Millisecond},
+		{Call: "f(5)", Expected: 5},
 		{Call: "f(0)", Expected: 0},
 	}
 	for _, code := range []codeexec.CodeBlock{
-		python("import os, sys, signal", "def f(n):", "    while n == 1:", "        try: sum(range(10**9))", "        except BaseException: pass",
-			"    if n == 2: os._exit(0)", "    if n == 3: os.kill(os.getppid(), signal.SIGKILL)", "    if n == 4: os.write(1, b'x' * 10_000_000); sys.exit(3)", "    return n"),
+		python("import os, sys, signal, time", "def f(n):", "    while n == 1:", "        try: sum(range(10**9))", "        except BaseException: pass",
+			"    if n == 2: os._exit(0)", "    if n == 3: os.kill(os.getppid(), signal.SIGKILL)", "    if n == 4: os.write(1, b'x' * 10_000_000); sys.exit(3)",
+			"    if n == 5 and os.fork() == 0: os.setsid(); time.sleep(600)", "    return n"),
 		{Language: "js", Code: "function f(n) {\n  while (n === 1) {}\n  if (n === 2) process.exit(0);\n  if (n === 3) process.kill(process.pid, 'SIGKILL');\n" +
-			"  if (n === 4) return new Promise(() => {});\n  return n;\n}"},
+			"  if (n === 4) return new Promise(() => {});\n" +
+			"  if (n === 5) require('child_process').spawn('sleep', ['600'], {detached: true, stdio: 'inherit'});\n  return n;\n}"},
 	} {
 		t.Run(code.Language, func(t *testing.T) {
 			r := test(t, code, cases...)
-			if r.Passed != 2 || !r.Results[0].Passed || !r.Results[5].Passed {
+			if r.Passed != 3 || !r.Results[0].Passed || !r.Results[5].Passed || !r.Results[6].Passed {
 				t.Errorf("%+v", r)
 			}
 			if want := "it did not end within 500ms"; r.Results[1].Error != want {
