@@ -57,7 +57,8 @@ type Case struct {
 }
 
 // Literal is a value as the code's language writes it, such as "(1, 2)" or
-// "{1, 2}" in Python. Lists and tuples then differ.
+// "{1, 2}" in Python. Lists and tuples then differ. It is all of Case.Expected;
+// within a slice or map it is a string.
 type Literal string
 
 // TestReport is what became of the cases.
@@ -88,7 +89,8 @@ type TestResult struct {
 // call sees what another changed: Python's in a copy of the process, JavaScript's
 // in a context where the code is defined anew. A call that fails, ends its process or never ends fails its case only, and what the
 // code prints does not disturb. The code is no main program: in Python __name__
-// is not "__main__".
+// is not "__main__", and what only notebooks take (top-level await, magics) is a
+// syntax error.
 //
 // Values are compared here, not in the sandbox, but what they are is the
 // sandbox's word: code that was written to cheat its tests can.
