@@ -15,6 +15,9 @@ const maxShellDepth = 4
 
 // bash looks at a Bash script.
 func bash(src *source) sightings {
+	if f, ok := src.nested(); ok {
+		return sightings{errors: []Finding{f}}
+	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(src.text), "")
 	if err != nil {
 		return sightings{errors: []Finding{bashError(src, err)}}
@@ -295,7 +298,7 @@ func (s *shell) script(text string, words []*syntax.Word, pos syntax.Pos) {
 			return
 		}
 	}
-	if s.depth >= maxShellDepth {
+	if _, deep := newSource(text).nested(); deep || s.depth >= maxShellDepth {
 		s.add(pos, "bash.dynamic.command", "commands are nested too deeply to be looked at", "write the commands themselves")
 		return
 	}

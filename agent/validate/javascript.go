@@ -15,6 +15,9 @@ const tsconfig = `{"compilerOptions":{"verbatimModuleSyntax":true,"experimentalD
 // searched: it has no types, no comments and no JSX, escapes in names are gone,
 // and constant texts are in one piece.
 func javaScript(src *source, language string) sightings {
+	if f, ok := src.nested(); ok {
+		return sightings{errors: []Finding{f}}
+	}
 	loaders := []api.Loader{api.LoaderJS}
 	if language == codeexec.TypeScript {
 		loaders = []api.Loader{api.LoaderTS, api.LoaderTSX}
@@ -132,7 +135,7 @@ func (s *script) look(i int) {
 		s.process(i)
 	case object == "Module" && (t.text == "createRequire" || t.text == "_load"), !member && t.text == "createRequire":
 		s.add(i, "javascript.dynamic.createRequire", "makes a function that loads modules", "import the modules by their names")
-	case !global || property:
+	case !global || property || s.defined(i):
 	case t.text == "import", t.text == "require":
 		s.load(i)
 	case t.text == "from" && !member:
@@ -154,6 +157,26 @@ func (s *script) look(i int) {
 			s.add(i, "javascript.dynamic.globalThis", "reaches for a global with a computed name", "write the name itself")
 		}
 	}
+}
+
+// defined reports whether token i names a function or method that begins here:
+// its brackets are followed by a body.
+func (s *script) defined(i int) bool {
+	if !s.is(i+1, "(") {
+		return false
+	}
+	depth := 0
+	for k := i + 1; k < len(s.tokens); k++ {
+		switch {
+		case s.is(k, "("):
+			depth++
+		case s.is(k, ")"):
+			if depth--; depth == 0 {
+				return s.is(k+1, "{")
+			}
+		}
+	}
+	return false
 }
 
 // load looks at import, import() and require().

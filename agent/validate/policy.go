@@ -14,7 +14,7 @@ const DefaultMaxChars = 10_000
 
 // LargestMaxChars is the largest bound there is: parsers follow nesting with
 // their stacks.
-const LargestMaxChars = 200_000
+const LargestMaxChars = 50_000
 
 // Policy says what is to become of code by what it does. Its rules are tried from
 // the first to the last, as a firewall's: the first that matches decides, and

@@ -327,7 +327,7 @@ def _cubby_validate(encoded, marker):
         compile(tree, "<code>", "exec", AWAIT, True)
         look(tree, changed.split("\n"))
 
-    text = base64.b64decode(encoded).decode("utf-8").replace("\r\n", "\n")
+    text = base64.b64decode(encoded).decode("utf-8-sig").replace("\r\n", "\n")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

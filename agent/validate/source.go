@@ -75,6 +75,31 @@ func visible(s string) string {
 	}, s)
 }
 
+// maxNesting bounds open brackets. The parsers of this process recurse, and take
+// up to 5 KiB of stack a bracket; a stack that is too large ends the process.
+const maxNesting = 500
+
+// nested finds the place where too many brackets are open. Those in strings count,
+// which is nothing that code comes near.
+func (s *source) nested() (Finding, bool) {
+	depth := 0
+	for i := range len(s.text) {
+		switch s.text[i] {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth = max(0, depth-1)
+		}
+		if depth > maxNesting {
+			f := Finding{Message: "the code is nested too deeply", Remedy: "write it in smaller pieces"}
+			f.Line, f.Column = s.position(i)
+			f.Evidence = s.evidence(f.Line, f.Column)
+			return f, true
+		}
+	}
+	return Finding{}, false
+}
+
 // clamp makes a position that somebody told one of the source's, or none.
 func (s *source) clamp(line, column int) (int, int) {
 	if line < 1 || line > len(s.lines) {
