@@ -98,7 +98,7 @@ func (s *shell) walk(node syntax.Node, where *syntax.Pos) {
 func (s *shell) add(pos syntax.Pos, id, message, remedy string) {
 	line, column := s.src.position(int(pos.Offset()))
 	s.facts = append(s.facts, fact{
-		id: id, line: line, column: column, evidence: s.src.evidence(line, column), message: message, remedy: remedy,
+		id: id, line: line, column: column, message: message, remedy: remedy,
 	})
 }
 

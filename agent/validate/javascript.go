@@ -70,7 +70,7 @@ func (s *script) add(i int, id, message, remedy string) {
 	line, column := s.places.original(s.tokens[i].line, s.tokens[i].column)
 	column = s.columnOf(line, column)
 	s.facts = append(s.facts, fact{
-		id: id, line: line, column: column, evidence: s.src.evidence(line, column), message: message, remedy: remedy,
+		id: id, line: line, column: column, message: message, remedy: remedy,
 	})
 }
 

@@ -132,7 +132,7 @@ func (a *answer) sightings(src *source) sightings {
 			continue
 		}
 		if f, ok := p.fact(); ok {
-			f.line, f.column, f.evidence = line, column, src.evidence(line, column)
+			f.line, f.column = line, column
 			s.facts = append(s.facts, f)
 		}
 	}
@@ -167,9 +167,8 @@ func (p pythonFact) fact() (f fact, ok bool) {
 
 // shellLine looks at a command that a line with "!" runs.
 func shellLine(src *source, text string, line, column int) []fact {
-	evidence := src.evidence(line, column)
 	facts := []fact{{
-		id: "python.process.shell", line: line, column: column, evidence: evidence,
+		id: "python.process.shell", line: line, column: column,
 		message: "runs a command of the shell", remedy: "do it in Python",
 	}}
 	s := &shell{src: src, functions: map[string]bool{}}
@@ -179,7 +178,7 @@ func shellLine(src *source, text string, line, column int) []fact {
 	}
 	s.script(text, nil, syntax.NewPos(uint(offset), 1, 1))
 	for _, f := range s.facts {
-		f.line, f.column, f.evidence = line, column, evidence
+		f.line, f.column = line, column
 		facts = append(facts, f)
 	}
 	return facts

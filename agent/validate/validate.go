@@ -93,7 +93,7 @@ func (v *Validator) Validate(ctx context.Context, code Code) (Report, error) {
 		r.Errors = append(r.Errors, e)
 	}
 	r.Valid = len(r.Errors) == 0
-	r.Findings = v.judge(seen.facts)
+	r.Findings = v.judge(src, seen.facts)
 	if !r.Valid {
 		r.Decision = Deny
 	}
@@ -140,7 +140,6 @@ type sightings struct {
 type fact struct {
 	id           string
 	line, column int
-	evidence     string
 	message      string
 	remedy       string
 }
@@ -155,7 +154,7 @@ func unchecked(language string) sightings {
 
 // judge makes findings of facts. Of those about one piece of code that different
 // rules found, the strictest stays.
-func (v *Validator) judge(facts []fact) []Finding {
+func (v *Validator) judge(src *source, facts []fact) []Finding {
 	var findings []Finding
 	for _, f := range facts {
 		rule := v.policy.decide(f.id)
@@ -163,7 +162,7 @@ func (v *Validator) judge(facts []fact) []Finding {
 			continue
 		}
 		findings = append(findings, Finding{
-			Rule: f.id, Decision: rule.Decision, Line: f.line, Column: f.column, Evidence: f.evidence,
+			Rule: f.id, Decision: rule.Decision, Line: f.line, Column: f.column,
 			Message: cmp.Or(rule.Message, f.message), Remedy: cmp.Or(rule.Remedy, f.remedy),
 		})
 	}
@@ -178,6 +177,9 @@ func (v *Validator) judge(facts []fact) []Finding {
 		slices.SortStableFunc(findings, func(a, b Finding) int { return rank(b.Decision) - rank(a.Decision) })
 		findings = findings[:maxFindings]
 		slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	}
+	for i, f := range findings {
+		findings[i].Evidence = src.evidence(f.Line, f.Column)
 	}
 	return findings
 }
