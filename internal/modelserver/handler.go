@@ -134,12 +134,12 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, d dialect, bod
 
 	x.id = fmt.Sprintf("%s-turn-%d", x.API, x.Turn())
 	x.piece, x.reasoning = s.config.Piece, s.config.ReasoningField
-	if !pause(r, fault.Delay) {
-		return
-	}
+	ready := pause(r, fault.Delay)
 	if fault.Hang {
 		<-r.Context().Done()
-		return
+	}
+	if fault.Hang || !ready {
+		panic(http.ErrAbortHandler) // nothing that looks like an answer
 	}
 	out := &writer{w: w, r: r, d: d, fault: fault, delay: s.config.Delay}
 	if err := s.answer(out, d, x, reply); errors.Is(err, errCut) {

@@ -68,7 +68,7 @@ func (w *writer) raw(name string, data []byte) error {
 // rest waits between two pieces.
 func (w *writer) rest() error {
 	if !pause(w.r, w.delay) {
-		return errEnded
+		return errCut
 	}
 	return nil
 }
@@ -105,6 +105,7 @@ func (w *writer) write(b []byte) error {
 	case after == errCut:
 	case f.HangAfter != nil && limit == *f.HangAfter:
 		<-w.r.Context().Done()
+		return errCut
 	case f.ErrorAfter != nil && limit == *f.ErrorAfter:
 		name, event := w.d.failureEvent(w.d.ofStatus(http.StatusServiceUnavailable))
 		w.fault = &Fault{}
