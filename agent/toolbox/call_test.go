@@ -17,6 +17,8 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 )
 
+var _ agent.Toolbox = (*toolbox.Box)(nil)
+
 const anyArguments = `{"type":"object"}`
 
 func keep(t *testing.T, b *toolbox.Box, k toolbox.Kept) toolbox.Kept {
