@@ -46,6 +46,10 @@ func bashError(src *source, err error) Finding {
 		_, text, _ = strings.Cut(text, ": ")
 	}
 	f := Finding{Message: visible(text)}
+	if strings.Contains(text, "arithmetic") {
+		// The parser cannot know which arrays are associative.
+		f.Remedy = `if it is the key of an associative array, quote it, as in m["a b"]`
+	}
 	if pos.IsValid() {
 		f.Line, f.Column = src.position(int(pos.Offset()))
 		f.Evidence = src.evidence(f.Line, f.Column)

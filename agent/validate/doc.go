@@ -36,5 +36,6 @@
 // that is the grammar that will run it, magics and top-level await included, and a
 // compiler that crashes does so in the sandbox. JavaScript and TypeScript are
 // parsed by esbuild and Bash by mvdan.cc/sh, in this process; their sources are
-// bounded in length. Other languages are [Report.Unchecked].
+// bounded in length and nesting. The last wants keys of associative arrays with
+// blanks in them quoted, which Bash does not. Other languages are [Report.Unchecked].
 package validate

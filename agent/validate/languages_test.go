@@ -117,6 +117,18 @@ func TestPositions(t *testing.T) {
 	}
 }
 
+// The parser takes the key of an associative array for arithmetic, and says what
+// to do.
+func TestBashKeys(t *testing.T) {
+	code := "declare -A m; m[a b]=1"
+	if r := check(t, nil, nil, "bash", code); r.Valid || !strings.Contains(r.Errors[0].Remedy, "quote it") {
+		t.Errorf("%+v", r)
+	}
+	if r := check(t, nil, nil, "bash", strings.Replace(code, "a b", `"a b"`, 1)); !r.Valid {
+		t.Errorf("%+v", r)
+	}
+}
+
 // The package's documentation names these. They are here to say so honestly.
 func TestKnownBypasses(t *testing.T) {
 	for _, c := range []Code{
