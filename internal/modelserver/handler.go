@@ -14,7 +14,7 @@ import (
 
 // dialect is one of the wire formats.
 type dialect interface {
-	// authorize returns the key that a request came with.
+	// key is what a request came with, or "".
 	key(h http.Header) string
 	// read reads and checks a request, as far as it can.
 	read(h http.Header, body []byte) (exchange, *apiError)
