@@ -115,6 +115,26 @@ func TestKeepRefuses(t *testing.T) {
 	}
 }
 
+// What is read is what was kept, to the byte.
+func TestFolderExact(t *testing.T) {
+	b, err := Open(filepath.Join(t.TempDir(), "tools"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := sample("add")
+	k.Code += " # <&>\u2028\x7f\r\n"
+	k.Description = "<b>\u2028 & more"
+	k.Schema = json.RawMessage("{\"type\":\"object\", \"title\":\"a<b>&\u2028\xff\\u003c\"}")
+	k, err = b.Keep(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Get(t.Context(), "add")
+	if err != nil || got.Code != k.Code || got.Description != k.Description || string(got.Schema) != string(k.Schema) {
+		t.Errorf("%+v, %v; want %+v", got, err, k)
+	}
+}
+
 // Files in the folder are whoever's. What is wrong with one does not hide others.
 func TestFolderHostile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tools")

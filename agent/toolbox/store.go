@@ -113,8 +113,11 @@ func openFolder(dir string) (*folder, error) {
 func (f *folder) root() (*os.Root, error) { return os.OpenRoot(f.dir) }
 
 func (f *folder) put(k Kept) error {
-	text, err := json.MarshalIndent(file{version, k}, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // it would write another schema than was hashed
+	if err := e.Encode(file{version, k}); err != nil {
 		return err
 	}
 	root, err := f.root()
@@ -128,7 +131,7 @@ func (f *folder) put(k Kept) error {
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(append(text, '\n'))
+	_, err = out.Write(text.Bytes())
 	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return err
 	}
