@@ -108,6 +108,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, d dialect, bod
 	var reply Reply
 	if failed == nil {
 		reply = s.reply(x.Conversation)
+		if !validStop(reply.Stop) {
+			reply.Refuse = fmt.Sprintf("a reply's stop is %q: say end, tools, length or refused", reply.Stop)
+		}
 		if reply.Refuse != "" {
 			failed = invalid("%s", reply.Refuse)
 		}

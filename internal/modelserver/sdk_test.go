@@ -233,6 +233,9 @@ func TestReplyHook(t *testing.T) {
 		if strings.Contains(c.Last(), "password") {
 			return Reply{Text: "It is hunter2."}
 		}
+		if strings.Contains(c.Last(), "stop") {
+			return Reply{Stop: "never"}
+		}
 		return Reply{Refuse: "not that"}
 	}})
 	ask := func(text string) (said, error) {
@@ -245,6 +248,9 @@ func TestReplyHook(t *testing.T) {
 	}
 	var refused *openai.Error
 	if _, err := ask("What?"); !errors.As(err, &refused) || refused.StatusCode != 400 || refused.Message != "not that" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := ask("Please stop."); !errors.As(err, &refused) || !strings.Contains(refused.Message, `"never"`) {
 		t.Errorf("got %v", err)
 	}
 }
