@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/agent"
+)
+
+const chatHelp = `Ask a question. Variables and files last from question to question.
+  /files       files that came back
+  /save [DIR]  save them (they are in --out already)
+  /quit        leave, as Ctrl-D does
+Ctrl-C stops an answer; twice leaves.
+`
+
+// chat asks what is typed, until there is no more.
+func (c *command) chat(ctx context.Context, first agent.Question) error {
+	if c.lines.terminal {
+		c.view.say("Ask a question, or /help.\n")
+	}
+	var last error
+	for {
+		if c.lines.terminal {
+			c.view.prompt("\n> ")
+		}
+		text, err := c.lines.next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return c.interrupted(ctx, ctx.Err())
+		case errors.Is(err, io.EOF):
+			if c.lines.terminal {
+				c.view.say("\n")
+				return nil
+			}
+			return last // a script learns that its last question had no answer
+		case err != nil:
+			return fmt.Errorf("read a question: %w", err)
+		}
+		text = strings.TrimSpace(text)
+		name, rest, _ := strings.Cut(text, " ")
+		switch {
+		case text == "":
+			continue
+		case name == "/quit" || name == "/exit":
+			return nil
+		case strings.HasPrefix(name, "/"):
+			c.slash(name, strings.TrimSpace(rest))
+			continue
+		}
+		q := agent.Question{Text: text, Files: first.Files, Images: first.Images, Context: first.Context}
+		first = agent.Question{} // its files are there from now on
+		err, interrupted := c.signals.during(ctx, func(ctx context.Context) error {
+			_, err := c.ask(ctx, q)
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return c.interrupted(ctx, ctx.Err())
+		case interrupted:
+			c.view.note("stopped; Ctrl-C again, or /quit, leaves")
+			last = status(exitInterrupted)
+		case err != nil:
+			last = status(report(c.std.err, err))
+		default:
+			last = nil
+		}
+	}
+}
+
+// slash obeys a command of the chat.
+func (c *command) slash(name, rest string) {
+	switch name {
+	case "/help":
+		c.view.say(chatHelp)
+	case "/files":
+		for _, f := range c.files {
+			c.view.say(fmt.Sprintf("%s (%d bytes)\n", f.Name, max(f.SizeBytes, int64(len(f.Content)))))
+		}
+		if len(c.files) == 0 {
+			c.view.say("There are none yet.\n")
+		}
+	case "/save":
+		if rest == "" {
+			rest = c.flags.out
+		}
+		written, err := save(rest, c.files)
+		if err != nil {
+			c.view.note("%v", err)
+		}
+		c.view.saved(written)
+	default:
+		c.view.say(fmt.Sprintf("There is no %s. /help says what there is.\n", name))
+	}
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/data"
+	"github.com/cubby-sandbox/cubby/agent/toolbox"
+	"github.com/cubby-sandbox/cubby/agent/transcript"
+	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
+)
+
+// defaultOut is where files go that come back. It is made when the first comes.
+const defaultOut = "cubby-out"
+
+const (
+	maxQuestion  = 1 << 20 // bytes of a question from standard input
+	maxDescribed = 20      // files that the model is told of at length
+)
+
+// command is one run of the program.
+type command struct {
+	std   stdio
+	flags flags
+
+	lines   *lines // standard input; nil if it is the question
+	view    *view
+	json    *jsonWriter // with --json
+	signals *signals
+	session *agent.Session
+	always  bool // every run is approved
+
+	executor codeexec.CodeExecutor
+	inputs   []codeexec.File // of -f
+	events   []agent.Event   // for the transcript
+	files    []codeexec.File // that came back
+}
+
+func newCommand(std stdio, f flags) *command { return &command{std: std, flags: f} }
+
+func (c *command) run(ctx context.Context, question string, asked bool) (err error) {
+	if c.flags.maxTurns < 1 || c.flags.timeout <= 0 {
+		return usagef("--max-turns and --timeout are more than 0")
+	}
+	if asked && question == "-" {
+		text, err := io.ReadAll(io.LimitReader(c.std.in, maxQuestion))
+		if err != nil {
+			return fmt.Errorf("read the question: %w", err)
+		}
+		question = string(text)
+	} else {
+		c.lines = readLines(c.std.in)
+	}
+	if asked && strings.TrimSpace(question) == "" {
+		return usagef("the question is empty")
+	}
+	if c.inputs, err = readInputs(c.flags.files); err != nil {
+		return err
+	}
+	if c.flags.json {
+		c.json = &jsonWriter{w: c.std.out}
+	}
+	c.view = newView(c.std, c.flags.json)
+	defer c.view.close()
+	ctx, c.signals = watch(ctx)
+	defer c.signals.stop()
+
+	a, closeAll, err := c.assemble(ctx)
+	if err != nil {
+		return c.interrupted(ctx, err)
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	c.session = a.Session("")
+	defer func() { err = errors.Join(err, c.session.Close()) }()
+	q := c.question(ctx, question)
+	if !asked {
+		return c.chat(ctx, q)
+	}
+	_, err = c.ask(ctx, q)
+	return c.interrupted(ctx, err)
+}
+
+// interrupted gives Ctrl-C its own status, whatever it made fail.
+func (c *command) interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		c.view.close()
+		fmt.Fprintln(c.std.err, "cubby-agent: interrupted")
+		return status(exitInterrupted)
+	}
+	return err
+}
+
+// assemble makes the agent. What can be wrong is found before anything starts.
+func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error, err error) {
+	f := c.flags
+	model, err := newModel(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.mode != string(agent.ModeBlocks) && f.mode != string(agent.ModeTools) {
+		return nil, nil, usagef("--mode %.40q: it is blocks or tools", f.mode)
+	}
+	opts := []agent.Option{agent.WithMode(agent.Mode(f.mode)), agent.WithLimits(agent.Limits{Turns: f.maxTurns, Time: f.timeout})}
+	var policy *validate.Policy
+	if f.policy != "" {
+		if policy, err = readPolicy(f.policy); err != nil {
+			return nil, nil, err
+		}
+	}
+	approve := f.approve
+	if executorKind(f) == fromenv.UnsafeLocal && !f.approveGiven {
+		c.view.note("code runs on this machine without any wall, so you are asked before each run (--approve=false: not)")
+		approve = true
+	}
+	// Without --approve a person is asked only where the policy wants one, and
+	// only if one is there.
+	if c.lines != nil && (approve || policy != nil && c.lines.terminal && !f.json) {
+		opts = append(opts, agent.WithApproval(c.approver(approve)))
+	} else if approve {
+		return nil, nil, usagef("--approve asks on standard input, which is the question")
+	}
+	var toClose []io.Closer
+	closeAll := func() error {
+		var errs []error
+		for i := len(toClose) - 1; i >= 0; i-- {
+			errs = append(errs, toClose[i].Close())
+		}
+		return errors.Join(errs...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll())
+		}
+	}()
+	if f.audit != "" {
+		audit, file, err := agent.OpenAudit(f.audit)
+		if err != nil {
+			return nil, nil, err
+		}
+		toClose = append(toClose, file)
+		opts = append(opts, agent.WithAudit(audit))
+	}
+	if f.tools != "" {
+		box, err := toolbox.Open(f.tools)
+		if err != nil {
+			return nil, nil, err
+		}
+		opts = append(opts, agent.WithToolbox(box))
+	}
+	if f.transcript != "" { // after the work it would be too late to learn that it cannot be
+		if err := os.WriteFile(f.transcript, nil, 0o600); err != nil {
+			return nil, nil, usagef("--transcript: %w", err)
+		}
+	}
+	stop := c.view.wait("starting a sandbox")
+	executor, err := newExecutor(ctx, f)
+	c.executor = executor
+	stop()
+	if err != nil {
+		return nil, nil, err
+	}
+	toClose = append(toClose, executor)
+	if policy != nil {
+		v, err := validate.New(executor, validate.Options{Policy: policy})
+		if err != nil {
+			return nil, nil, err
+		}
+		opts = append(opts, agent.WithValidator(v))
+	}
+	a, err := agent.New(model, executor, opts...)
+	return a, closeAll, err
+}
+
+// question is the first one, with the files of -f.
+func (c *command) question(ctx context.Context, text string) agent.Question {
+	q := agent.Question{Text: text, Files: c.inputs, Images: picturesOf(c.inputs)}
+	for _, p := range c.flags.files {
+		if len(q.Context) == maxDescribed {
+			break
+		}
+		// What cannot be described is there all the same.
+		if source, err := data.File(ctx, c.executor, p); err == nil {
+			q.Context = append(q.Context, source.Description)
+		}
+	}
+	return q
+}
+
+// ask asks one question, shows what happens and keeps what comes back.
+func (c *command) ask(ctx context.Context, q agent.Question) (*agent.Answer, error) {
+	if c.flags.transcript != "" {
+		defer c.writeTranscript()
+	}
+	answer, err := c.session.Ask(ctx, q, func(e agent.Event) {
+		if c.flags.transcript != "" {
+			c.events = append(c.events, e)
+		}
+		if c.json != nil {
+			c.json.write(e)
+			return
+		}
+		c.view.event(e)
+	})
+	c.view.endTurn()
+	if answer == nil {
+		return nil, err
+	}
+	c.files = append(c.files, answer.Files...)
+	written, saveErr := save(c.flags.out, answer.Files)
+	if c.json != nil {
+		c.json.answer(answer, written, err)
+	} else {
+		c.view.finish(answer, written, err)
+	}
+	return answer, errors.Join(err, saveErr)
+}
+
+// writeTranscript writes the page anew, as one file that is whole at any time.
+func (c *command) writeTranscript() {
+	err := func() error {
+		f, err := os.CreateTemp(filepath.Dir(c.flags.transcript), ".transcript-*")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name()) // fails once it has its name
+		err = errors.Join(transcript.Write(f, "", c.events), f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), c.flags.transcript)
+		}
+		return err
+	}()
+	if err != nil {
+		c.view.note("--transcript: %v", err)
+		return
+	}
+	c.view.note("wrote %s", c.flags.transcript)
+}
+
+// approver asks a person: for each run, or for those that the policy is unsure
+// of.
+func (c *command) approver(each bool) agent.Approver {
+	return func(ctx context.Context, r agent.ApprovalRequest) (agent.Approval, error) {
+		if c.always || !each && !r.Required {
+			return agent.Approval{Approved: true}, nil
+		}
+		c.view.code(r.Language, r.Code)
+		c.view.findings(r.Report.Findings)
+		c.view.prompt("Run this? [y]es, [n]o, [a]lways, or say why not: ")
+		line, err := c.lines.next(ctx)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return agent.Approval{}, err
+		}
+		if !c.lines.terminal {
+			c.view.prompt("\n")
+		}
+		switch answer := strings.TrimSpace(line); strings.ToLower(answer) {
+		case "y", "yes":
+			return agent.Approval{Approved: true}, nil
+		case "a", "always":
+			c.always = true
+			return agent.Approval{Approved: true}, nil
+		case "", "n", "no":
+			return agent.Approval{}, nil
+		default:
+			return agent.Approval{Reason: answer}, nil
+		}
+	}
+}
+
+// answerText is the answer for a pipe.
+func answerText(w io.Writer, text string) {
+	_, _ = io.WriteString(terminal.Strict(w), strings.TrimRight(text, "\n")+"\n") // the files and the rest are still to come
+}

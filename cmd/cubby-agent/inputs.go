@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// Bounds of what goes in.
+const (
+	maxInputFiles = 1000
+	maxInputBytes = 256 << 20
+	maxImageBytes = 4 << 20
+)
+
+// inputs are files of this machine, read.
+type inputs struct {
+	files []codeexec.File
+	bytes int64
+	taken map[string]bool
+}
+
+// readInputs reads files, and folders with what is in them: regular files, and
+// never what a symbolic link in a folder points at.
+func readInputs(paths []string) ([]codeexec.File, error) {
+	in := inputs{taken: map[string]bool{}}
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, usagef("-f: %v", err)
+		}
+		absolute, err := filepath.Abs(p)
+		if err != nil {
+			return nil, usagef("-f: %v", err)
+		}
+		base := filepath.Base(absolute)
+		if !info.IsDir() {
+			if err := in.add(p, base, info); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		err = filepath.WalkDir(p, func(at string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			rel, err := filepath.Rel(p, at)
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			return in.add(at, path.Join(base, filepath.ToSlash(rel)), info)
+		})
+		if err != nil {
+			return nil, usagef("-f: %w", err)
+		}
+	}
+	return in.files, nil
+}
+
+func (in *inputs) add(local, name string, info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return usagef("-f %s: not a file or folder", local)
+	case in.taken[name]:
+		return usagef("-f %s: there are two files %q; rename one, or put both into a folder", local, name)
+	case len(in.files) == maxInputFiles:
+		return usagef("-f %s: more than %d files; name fewer, or pack them into an archive", local, maxInputFiles)
+	case in.bytes+info.Size() > maxInputBytes:
+		return usagef("-f %s: more than %d MB in all", local, maxInputBytes>>20)
+	}
+	content, err := os.ReadFile(local)
+	if err != nil {
+		return usagef("-f: %v", err)
+	}
+	in.taken[name] = true
+	in.bytes += int64(len(content))
+	in.files = append(in.files, codeexec.File{Name: name, Content: content, SizeBytes: int64(len(content))})
+	return nil
+}
+
+// picturesOf are the files that a model can look at.
+func picturesOf(files []codeexec.File) []agent.Image {
+	var all []agent.Image
+	for _, f := range files {
+		if len(f.Content) > maxImageBytes {
+			continue
+		}
+		switch mime := http.DetectContentType(f.Content); mime {
+		case "image/png", "image/jpeg", "image/gif", "image/webp":
+			all = append(all, agent.Image{Name: f.Name, MIMEType: mime, Data: f.Content})
+		}
+	}
+	return all
+}
+
+// saved is a file that was written, or why it was not.
+type saved struct {
+	path string
+	note string
+}
+
+// save writes files below a folder, which is made if there is none. Their names
+// come from the sandbox: none of them leads out of it, nor through a link.
+func save(dir string, files []codeexec.File) ([]saved, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	defer root.Close()
+	var all []saved
+	for _, f := range files {
+		s := saved{path: filepath.Join(dir, filepath.FromSlash(f.Name))}
+		if f.Truncated {
+			s.note = fmt.Sprintf("cut: %d of %d bytes", len(f.Content), f.SizeBytes)
+		}
+		if err := saveOne(root, f); err != nil {
+			s.path, s.note = f.Name, "not saved: "+err.Error()
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func saveOne(root *os.Root, f codeexec.File) error {
+	name := filepath.FromSlash(f.Name)
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("its name leads out of the folder")
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return root.WriteFile(name, f.Content, 0o644)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/alecthomas/chroma/v2"
+	"github.com/alecthomas/chroma/v2/lexers"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
+)
+
+// replyView shows a reply as it comes: text at once, the code in its fences line
+// by line and in colour.
+type replyView struct {
+	v     *view
+	line  strings.Builder // the one that has not ended, as far as it is held back
+	plain bool            // the rest of the line is shown as it comes
+
+	fence string // that opened the block; empty outside
+	high  highlighter
+	code  strings.Builder
+}
+
+// write takes a piece of the reply.
+func (r *replyView) write(s string) {
+	for s != "" {
+		i := strings.IndexByte(s, '\n')
+		if i < 0 {
+			r.part(s)
+			return
+		}
+		r.part(s[:i])
+		r.endLine()
+		s = s[i+1:]
+	}
+}
+
+// part takes a piece of a line.
+func (r *replyView) part(s string) {
+	if r.plain {
+		r.v.text(s)
+		return
+	}
+	r.line.WriteString(s)
+	if text := r.line.String(); r.fence == "" && !mayBeFence(text) {
+		r.v.text(text)
+		r.line.Reset()
+		r.plain = true
+	}
+}
+
+// mayBeFence reports the beginning of a line that may go on to be a fence.
+func mayBeFence(s string) bool {
+	s = strings.TrimLeft(s, " ")
+	return s == "" || s == "`" || s == "``" || s == "~" || s == "~~" || strings.HasPrefix(s, "```") || strings.HasPrefix(s, "~~~")
+}
+
+func (r *replyView) endLine() {
+	text := r.line.String()
+	r.line.Reset()
+	if r.plain {
+		r.plain = false
+		r.v.text("\n")
+		return
+	}
+	trimmed := strings.TrimSpace(text)
+	run := 0
+	for run < len(trimmed) && trimmed[run] == trimmed[0] && (trimmed[0] == '`' || trimmed[0] == '~') {
+		run++
+	}
+	switch {
+	case r.fence == "" && run >= 3:
+		r.fence = trimmed[:run]
+		language, _, _ := strings.Cut(strings.TrimLeft(trimmed[run:], " {."), " ")
+		r.high = highlighter{language: language, colour: r.v.colour}
+		r.code.Reset()
+		r.v.styled(dim, text+"\n")
+	case r.fence != "" && run >= len(r.fence) && run == len(trimmed) && trimmed[0] == r.fence[0]:
+		r.endFence()
+		r.v.styled(dim, text+"\n")
+	case r.fence != "":
+		r.code.WriteString(text + "\n")
+		r.v.codeLine(r.high.line(text + "\n"))
+	default:
+		r.v.text(text + "\n")
+	}
+}
+
+func (r *replyView) endFence() {
+	r.v.shown[shownKey(r.code.String())] = true
+	r.fence = ""
+}
+
+// end ends the reply, whatever it left open.
+func (r *replyView) end() {
+	if r.line.Len() > 0 || r.plain {
+		r.endLine()
+	}
+	if r.fence != "" {
+		r.endFence()
+	}
+}
+
+// piece is text in a style.
+type piece struct{ style, text string }
+
+// maxHighlight bounds the code that is highlighted, in bytes: every line costs
+// what the block costs up to it.
+const maxHighlight = 16_000
+
+// highlighter colours a block of code line by line, as it comes.
+type highlighter struct {
+	language string
+	colour   bool
+	lexer    chroma.Lexer
+	code     string
+	lines    int
+	off      bool
+}
+
+// line returns the next line of the block, in pieces.
+func (h *highlighter) line(text string) []piece {
+	bare := []piece{{"", text}}
+	if !h.colour || h.off {
+		return bare
+	}
+	if h.lexer == nil {
+		if h.lexer = lexers.Get(codeexec.NormalizeLanguage(h.language)); h.lexer == nil {
+			h.off = true
+			return bare
+		}
+	}
+	h.code += text
+	h.lines++
+	if len(h.code) > maxHighlight {
+		h.off = true
+		return bare
+	}
+	tokens, err := chroma.Tokenise(h.lexer, nil, h.code)
+	if err != nil {
+		h.off = true
+		return bare
+	}
+	lines := chroma.SplitTokensIntoLines(tokens)
+	if len(lines) < h.lines {
+		return bare
+	}
+	var pieces []piece
+	whole := ""
+	for _, t := range lines[h.lines-1] {
+		whole += t.Value
+		style := styleOf(t.Type)
+		if n := len(pieces); n > 0 && pieces[n-1].style == style {
+			pieces[n-1].text += t.Value
+		} else if t.Value != "" {
+			pieces = append(pieces, piece{style, t.Value})
+		}
+	}
+	if whole != text { // what a lexer leaves out must be seen
+		return bare
+	}
+	return pieces
+}
+
+// styleOf maps kinds of tokens to the terminal's own colours, which are readable
+// on light and on dark.
+func styleOf(t chroma.TokenType) string {
+	switch {
+	case t.InCategory(chroma.Comment):
+		return "\x1b[2m"
+	case t.InCategory(chroma.Keyword):
+		return "\x1b[35m"
+	case t.InSubCategory(chroma.LiteralString):
+		return "\x1b[32m"
+	case t.InSubCategory(chroma.LiteralNumber):
+		return "\x1b[36m"
+	case t == chroma.NameFunction || t == chroma.NameClass || t == chroma.NameDecorator:
+		return "\x1b[34m"
+	}
+	return ""
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Exit statuses, as cubby's.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // the work ended without an answer
+	exitUsage       = 2   // wrong use
+	exitTimeout     = 124 // the time was over
+	exitCannotRun   = 125 // no model, or nowhere to run code
+	exitInterrupted = 130 // Ctrl-C
+)
+
+// forVariable is how cubby says for which version of it this is started.
+const forVariable = "CUBBY_AGENT_FOR"
+
+// stdio are the standard streams.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// status ends the command with an exit status, silently: what there was to say
+// has been said.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError is wrong use of the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// flags are the command line.
+type flags struct {
+	files                     []string
+	out, model, baseURL       string
+	provider, mode, executor  string
+	transcript, policy, audit string
+	tools                     string
+	maxTurns                  int
+	approve, approveGiven     bool
+	json                      bool
+	timeout                   time.Duration
+}
+
+// run is the whole program: it returns the exit status.
+func run(ctx context.Context, args []string, std stdio) int {
+	name := "cubby-agent"
+	if want := os.Getenv(forVariable); want != "" {
+		if want != version.Version {
+			fmt.Fprintf(std.err, "cubby-agent: this is version %s, but cubby is %.40q\nhint: install both of the same version, or set CUBBY_AGENT to the path of the right one\n", version.Version, want)
+			return exitCannotRun
+		}
+		name = "cubby agent"
+	}
+	root := newRoot(std, name)
+	root.SetArgs(args)
+	return report(std.err, root.ExecuteContext(ctx))
+}
+
+func newRoot(std stdio, name string) *cobra.Command {
+	var f flags
+	root := &cobra.Command{
+		Use:   name + " [flags] [QUESTION]",
+		Short: "Ask a language model, which answers by writing code that runs in a sandbox",
+		Long: "Ask a language model, which answers by writing code. The code runs in a sandbox;\n" +
+			"what it prints goes back to the model until it knows the answer.\n" +
+			"Without a question, a chat begins. The question - is read from standard input.\n\n" + modelHelp,
+		Example: "  " + name + " -f weather.csv 'Which year was the wettest? Draw a chart.'\n" +
+			"  " + name + " --out charts --transcript run.html -f data/ 'What is odd in these files?'\n" +
+			"  " + name + " --base-url http://localhost:11434/v1 --model qwen3 'Factor 2^67-1'",
+		Version:       version.Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.approveGiven = cmd.Flags().Changed("approve")
+			if cmd.Flags().Changed("transcript") && f.transcript == "" || cmd.Flags().Changed("out") && f.out == "" {
+				return usagef("--out and --transcript need a name")
+			}
+			return newCommand(std, f).run(cmd.Context(), strings.Join(args, " "), len(args) > 0)
+		},
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetVersionTemplate(fmt.Sprintf("cubby-agent %s %s %s/%s\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w\nsee %q", err, name+" --help") })
+	fl := root.Flags()
+	fl.SortFlags = false
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "file or folder to put into the sandbox (again for more)")
+	fl.StringVarP(&f.out, "out", "o", defaultOut, "folder for the files and charts that come back")
+	fl.StringVar(&f.model, "model", "", "model (default "+defaultOpenAI+" or "+defaultAnthropic+", by the key that is set)")
+	fl.StringVar(&f.baseURL, "base-url", "", "address of the model's endpoint (default $OPENAI_BASE_URL or $ANTHROPIC_BASE_URL)")
+	fl.StringVar(&f.provider, "provider", "", "openai (and compatible servers) or anthropic (default by model and key)")
+	fl.StringVar(&f.mode, "mode", string(agent.ModeBlocks), "how the model hands code over: blocks (in its replies) or tools")
+	fl.IntVar(&f.maxTurns, "max-turns", 20, "replies of the model to one question at most")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Minute, "time for one question")
+	fl.BoolVar(&f.approve, "approve", false, "ask before each piece of code runs")
+	fl.StringVar(&f.executor, "executor", "", "where code runs: sandbox, container, e2b, unsafe_local (default $CODE_EXECUTOR_TYPE, then sandbox)")
+	fl.StringVar(&f.policy, "policy", "", "look at code before it runs: development, production, strict or a YAML file")
+	fl.StringVar(&f.tools, "tools", "", "folder of tools that the model made, to use and to add to")
+	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about each run to this file")
+	fl.StringVar(&f.transcript, "transcript", "", "write what happened as a web page to this file")
+	fl.BoolVar(&f.json, "json", false, "print events as lines of JSON, the answer last")
+	return root
+}
+
+// report says what went wrong and returns the exit status for it.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if s, ok := errors.AsType[status](err); ok {
+		return int(s)
+	}
+	code, message, hint := exitCannotRun, err.Error(), ""
+	if e, ok := errors.AsType[*cubby.Error](err); ok {
+		hint = e.Hint
+	}
+	if bound, ok := errors.AsType[*agent.LimitError](err); ok {
+		code, message = exitFailed, "no answer: the bound of "+bound.Limit+" was reached"
+		switch bound.Bound {
+		case agent.BoundTime:
+			code, hint = exitTimeout, "--timeout raises it"
+		case agent.BoundTurns:
+			hint = "--max-turns raises it"
+		default:
+			hint = "ask for less at once"
+		}
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		code = exitUsage
+	}
+	// The text may quote the model or the sandbox.
+	w = terminal.Strict(w)
+	fmt.Fprintf(w, "cubby-agent: %s\n", strings.TrimSpace(message))
+	if hint != "" && !strings.Contains(message, hint) {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+	return code
+}
