@@ -62,5 +62,6 @@ func stylesheet() (string, error) {
 	if err := formatter().WriteCSS(&dark, styles.Get("github-dark")); err != nil {
 		return "", fmt.Errorf("transcript: %w", err)
 	}
-	return pageCSS + light.String() + "@media (prefers-color-scheme: dark) {\n" + dark.String() + "}\n", nil
+	// Each alone: what one leaves uncoloured is not to be the other's colour.
+	return pageCSS + "@media not all and (prefers-color-scheme: dark) {\n" + light.String() + "}\n@media (prefers-color-scheme: dark) {\n" + dark.String() + "}\n", nil
 }
