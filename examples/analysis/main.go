@@ -26,7 +26,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = run(context.Background(), os.Stdout, m, "example-out/analysis")
+	err = run(context.Background(), os.Stdout, m, "examples/out/analysis")
 	m.Close()
 	if err != nil {
 		log.Fatal(err)

@@ -26,7 +26,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = run(context.Background(), os.Stdout, m, "example-out/convert")
+	err = run(context.Background(), os.Stdout, m, "examples/out/convert")
 	m.Close()
 	if err != nil {
 		log.Fatal(err)

@@ -29,7 +29,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = run(context.Background(), os.Stdout, m, "example-out/keeptool")
+	err = run(context.Background(), os.Stdout, m, "examples/out/keeptool")
 	m.Close()
 	if err != nil {
 		log.Fatal(err)

@@ -31,7 +31,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = run(context.Background(), os.Stdout, m, "example-out/retrieval")
+	err = run(context.Background(), os.Stdout, m, "examples/out/retrieval")
 	m.Close()
 	if err != nil {
 		log.Fatal(err)

@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = run(context.Background(), os.Stdout, m, "example-out/sqlite")
+	err = run(context.Background(), os.Stdout, m, "examples/out/sqlite")
 	m.Close()
 	if err != nil {
 		log.Fatal(err)
