@@ -48,7 +48,7 @@ type view struct {
 
 func newView(std stdio, silent bool) *view {
 	v := &view{w: std.out, notes: std.err, silent: silent, shown: map[string]bool{}}
-	if !terminal.Is(std.out) {
+	if silent || !terminal.Is(std.out) {
 		v.w, v.answerTo = std.err, std.out
 	}
 	v.tty = terminal.Is(v.w)
