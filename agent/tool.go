@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // Tool is a function that a model may call beside writing code. It runs in this
@@ -16,8 +18,10 @@ type Tool interface {
 	Call(ctx context.Context, arguments json.RawMessage) (ToolOutput, error)
 }
 
-// ToolOutput is what a tool answers: Text for the model, pictures likewise.
+// ToolOutput is what a tool answers: Text for the model, pictures likewise, and
+// files for the answer.
 type ToolOutput struct {
 	Text   string
 	Images []Image
+	Files  []codeexec.File
 }
