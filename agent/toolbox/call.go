@@ -29,8 +29,12 @@ type Result struct {
 	Value  json.RawMessage // what the function returned, on one line; nil if it did not
 	Stdout string          // what it printed
 	Stderr string
-	Files  []codeexec.File // what it showed: pictures, documents
+	Files  []codeexec.File // what it showed (pictures, documents), then what it wrote
 }
+
+// collected is what comes back of the working directory, as of an agent's runs:
+// everything but what begins with a dot.
+var collected = []string{"[!.]*", "[!.]*/**"}
 
 // Call calls the tool of a name in an executor, in the working directory of an
 // execution id. The function does not see that id's variables, nor leave any. If
@@ -71,6 +75,7 @@ func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept
 	}
 	ran, err := executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
 		ExecutionID: id,
+		Collect:     collected,
 		CodeBlocks:  []codeexec.CodeBlock{{Language: k.Language, Code: strings.Replace(program, "PAYLOAD", base64.StdEncoding.EncodeToString(payload), 1)}},
 	})
 	r := Result{Files: ran.OutputFiles}

@@ -239,3 +239,54 @@ func TestTools(t *testing.T) {
 		t.Errorf("%+v, %v", kept, err)
 	}
 }
+
+// What a kept tool shows and writes comes back, and nothing that was there before.
+func TestToolFiles(t *testing.T) {
+	ex := executor(t)
+	before := codeexec.CodeExecutionInput{Code: "open('old.txt', 'w').write('old')", ExecutionID: "s"}
+	if _, err := ex.ExecuteCode(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	b := toolbox.Memory()
+	keep(t, b, toolbox.Kept{Name: "saves_js", Language: "javascript", Function: "f", Code: `function f({text}) { require('fs').writeFileSync('js.txt', text) }`})
+	keep(t, b, toolbox.Kept{Name: "saves_py", Language: "python", Function: "f", Code: `
+import os
+class Figure:
+    def _repr_png_(self):
+        return b"\x89PNG\r\n\x1a\n" + b"\0" * 32
+def f(text, fail=False):
+    display(Figure())
+    os.makedirs("out", exist_ok=True)
+    for name in ("out/py.txt", ".hidden"):
+        open(name, "w").write(text)
+    if fail:
+        raise ValueError("no")
+`})
+	names := func(files []codeexec.File) (all string) {
+		for _, f := range files {
+			all += f.Name + "=" + strings.ToValidUTF8(string(f.Content[:min(4, len(f.Content))]), "?") + " "
+		}
+		return all
+	}
+	tools := b.Tools(ex, "s")
+	for i, c := range []struct {
+		tool   int
+		args   string
+		want   string
+		images int
+		fails  bool
+	}{
+		{1, `{"text":"a"}`, "js.txt=a ", 0, false},
+		{2, `{"text":"b"}`, "result_0_0.png=?PNG out/py.txt=b ", 1, false},
+		{2, `{"text":"c","fail":true}`, "result_0_0.png=?PNG out/py.txt=c ", 1, true},
+	} {
+		out, err := tools[c.tool].Call(t.Context(), json.RawMessage(c.args))
+		if (err != nil) != c.fails || names(out.Files) != c.want || len(out.Images) != c.images {
+			t.Errorf("%d: %q, %d images, %v; want %q, %d", i, names(out.Files), len(out.Images), err, c.want, c.images)
+		}
+	}
+	r, err := b.Call(t.Context(), ex, "s", "saves_py", json.RawMessage(`{"text":"d"}`))
+	if want := "result_0_0.png=?PNG out/py.txt=d "; err != nil || names(r.Files) != want {
+		t.Errorf("%q, %v; want %q", names(r.Files), err, want)
+	}
+}

@@ -17,8 +17,11 @@ import (
 // keepTool is the name of the tool that keeps tools.
 const keepTool = "keep_tool"
 
-// maxPictures bounds those of one call that a model is shown.
-const maxPictures = 4
+// Bounds of the pictures of one call that a model is shown.
+const (
+	maxPictures     = 4
+	maxPictureBytes = 4 << 20 // each, as of an agent's runs
+)
 
 // Tools returns the tool keep_tool, through which a model keeps one, and every
 // tool that is kept, for a conversation: code runs in executor under its
@@ -61,7 +64,9 @@ func (t *kit) Code([]byte) (codeexec.CodeBlock, bool) {
 // Call implements agent.Tool.
 func (t *kit) Call(ctx context.Context, args json.RawMessage) (agent.ToolOutput, error) {
 	r, err := call(ctx, t.executor, t.id, t.kept, t.schema, args)
-	return r.told(), told(err, r)
+	out := r.told()
+	out.Files = r.Files
+	return out, told(err, r)
 }
 
 // told is a result as a model reads it. What was printed is in a fence that it
@@ -83,7 +88,7 @@ func (r Result) told() agent.ToolOutput {
 	for _, f := range r.Files {
 		switch mime := http.DetectContentType(f.Content); mime {
 		case "image/png", "image/jpeg", "image/gif", "image/webp":
-			if len(out.Images) < maxPictures && !f.Truncated {
+			if len(out.Images) < maxPictures && len(f.Content) <= maxPictureBytes && !f.Truncated {
 				out.Images = append(out.Images, agent.Image{Name: f.Name, MIMEType: mime, Data: f.Content})
 			}
 		}
