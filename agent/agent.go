@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +35,7 @@ type Validator interface {
 	Validate(ctx context.Context, code validate.Code) (validate.Report, error)
 }
 
-// Approver is asked before each run. It is called from one goroutine at a time
+// Approver is asked before each run. The bound of time goes on meanwhile. It is called from one goroutine at a time
 // for each session; an error ends the answer.
 type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
 
@@ -44,7 +45,9 @@ type ApprovalRequest struct {
 	Tool     string // the tool that would run it; empty for a block
 	Language string
 	Code     string
-	Report   validate.Report // the zero value without a validator
+	// Arguments are what Tool would be called with.
+	Arguments json.RawMessage
+	Report    validate.Report // the zero value without a validator
 	// Required says that the policy wants a person's decision. For the rest an
 	// approver may say yes by itself.
 	Required bool

@@ -22,6 +22,8 @@ type AuditRecord struct {
 	CodeSHA256 string `json:"code_sha256,omitempty"` // hexadecimal, of the code as it ran
 	CodeChars  int    `json:"code_chars,omitempty"`
 	Tool       string `json:"tool,omitempty"`
+	// ArgumentsSHA256 is of a tool's arguments, as the model wrote them.
+	ArgumentsSHA256 string `json:"arguments_sha256,omitempty"`
 
 	Policy   string   `json:"policy"`          // allow, review, deny; "none" without a validator
 	Rules    []string `json:"rules,omitempty"` // of its findings
@@ -43,7 +45,7 @@ type AuditRecord struct {
 }
 
 // Audit writes records as lines of JSON. It is safe for concurrent use. A record
-// that cannot be written ends the answer: what is not logged is not to run.
+// that cannot be written ends the answer: nothing more runs.
 type Audit struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -3,10 +3,12 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -40,15 +42,28 @@ func NewTool[In, Out any](name, description string, f func(context.Context, In) 
 	if err != nil {
 		return fail(err)
 	}
-	var output *jsonschema.Resolved
-	if out, err := jsonschema.For[Out](nil); err == nil {
-		if output, err = out.Resolve(nil); err != nil {
-			return fail(err)
-		}
-	} else {
+	// What these are as JSON, their types do not tell.
+	out, err := jsonschema.For[Out](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[[]byte]():          {Type: "string"},
+		reflect.TypeFor[json.RawMessage](): {},
+	}})
+	if err != nil {
+		return fail(err)
+	}
+	if marshals[Out]() {
+		out = &jsonschema.Schema{}
+	}
+	output, err := out.Resolve(nil)
+	if err != nil {
 		return fail(err)
 	}
 	return &funcTool[In, Out]{ToolSpec{name, description, schema}, input, output, f}, nil
+}
+
+// marshals reports whether a type has a form of JSON of its own.
+func marshals[T any]() bool {
+	t := reflect.TypeFor[T]()
+	return t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
 func toolName(s string) bool {

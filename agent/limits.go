@@ -17,7 +17,7 @@ type Limits struct {
 	Time        time.Duration // 10 minutes
 	OutputChars int           // of a run's or a tool's output that the model is shown; 10,000
 	Failures    int           // failed runs in a row, after which no more code runs; 3
-	ReplyTokens int           // of one reply; 8,192
+	ReplyTokens int           // of one reply, what it thinks included; 16,384
 }
 
 func (l Limits) withDefaults() Limits {
@@ -27,7 +27,7 @@ func (l Limits) withDefaults() Limits {
 	l.Time = cmp.Or(l.Time, 10*time.Minute)
 	l.OutputChars = cmp.Or(l.OutputChars, 10_000)
 	l.Failures = cmp.Or(l.Failures, 3)
-	l.ReplyTokens = cmp.Or(l.ReplyTokens, 8192)
+	l.ReplyTokens = cmp.Or(l.ReplyTokens, 16_384)
 	return l
 }
 

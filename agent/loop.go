@@ -28,8 +28,9 @@ func (w *work) run(ctx context.Context, q Question) error {
 		message := reply.Message
 		calls := callsOf(message)
 		var blocks []codeexec.CodeBlock
+		invented := false
 		if w.a.mode == ModeBlocks && len(calls) == 0 {
-			message, blocks = w.blocksOf(reply)
+			message, blocks, invented = w.blocksOf(reply)
 		}
 		w.messages = append(w.messages, message)
 		w.answer.Text = strings.TrimSpace(message.Text())
@@ -38,14 +39,18 @@ func (w *work) run(ctx context.Context, q Question) error {
 		switch {
 		case w.answer.Stopped != "": // this was its last word
 			return w.finish(calls, blocks)
-		case len(calls) > 0:
-			next, err = w.call(ctx, calls)
 		case reply.Stop == StopLength:
-			next = UserText("Your reply was cut off: it was too long, and nothing of it was run. Say it in fewer words, and write long code in several steps.")
-		case len(blocks) > 0:
-			next, _, err = w.runBlocks(ctx, blocks)
+			w.failed("a reply that was too long", "cut off")
+			next = Message{RoleUser, append(unanswered(message, "not run: the reply was cut off"),
+				Text{"Your reply was cut off: it was too long, and nothing of it was run. Say it in fewer words, and write long code in several steps."})}
 		case reply.Stop == StopRefused:
 			return &ModelError{Kind: ErrInvalidResponse, Provider: w.a.model.Info().Provider, Message: "the model refused to answer", Hint: "ask in other words"}
+		case len(calls) > 0:
+			next, err = w.call(ctx, calls)
+		case len(blocks) > 0:
+			next, _, err = w.runBlocks(ctx, blocks)
+		case invented:
+			next = UserText("Nothing was run: your reply began with a tool_output fence, which only my messages have. Write the code alone; its output comes in my next message.")
 		case w.answer.Text == "":
 			next = UserText("Your reply was empty. Go on: write code, or answer the question.")
 		default:
@@ -94,7 +99,7 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 	if l.Tokens > 0 && left <= 0 {
 		return nil, w.stop(BoundTokens, w.limitText(BoundTokens))
 	}
-	req := Request{System: w.a.prompt(), Messages: slices.Concat(withoutImages(w.s.messages), w.messages), MaxTokens: max(l.ReplyTokens, 0)}
+	req := Request{System: w.a.prompt(), Messages: fewImages(slices.Concat(w.s.messages, w.messages)), MaxTokens: max(l.ReplyTokens, 0)}
 	if l.Tokens > 0 && (req.MaxTokens == 0 || left < req.MaxTokens) {
 		req.MaxTokens = left
 	}
@@ -135,7 +140,7 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 		return nil, err
 	}
 	if reply.Usage == (Usage{}) { // an endpoint that does not count
-		reply.Usage = Usage{Input: estimate(req), Output: len(reply.Message.Text())/4 + 1}
+		reply.Usage = Usage{Input: estimate(req), Output: size(reply.Message.Parts)/4 + 1}
 	}
 	w.reply, w.charged = reply, false
 	w.answer.Turns++
@@ -149,32 +154,55 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 func estimate(req Request) int {
 	n := len(req.System)
 	for _, m := range req.Messages {
-		n += len(m.Text())
+		n += size(m.Parts)
+	}
+	for _, t := range req.Tools {
+		n += len(t.Name) + len(t.Description) + len(t.Schema)
 	}
 	return n/4 + 1
 }
 
+// size is of parts, in characters; a picture counts as a thousand tokens.
+func size(parts []Part) int {
+	n := 0
+	for _, p := range parts {
+		switch p := p.(type) {
+		case Text:
+			n += len(p.Text)
+		case Thinking:
+			n += len(p.Text)
+		case Image:
+			n += 4000
+		case ToolCall:
+			n += len(p.Name) + len(p.Arguments)
+		case ToolResult:
+			n += size(p.Parts)
+		}
+	}
+	return n
+}
+
 // blocksOf returns the code of a reply, and the reply as it is remembered:
-// without the output that the model invented.
-func (w *work) blocksOf(reply *Reply) (Message, []codeexec.CodeBlock) {
+// without the output that the model invented. invented says that there is code,
+// but only after such output.
+func (w *work) blocksOf(reply *Reply) (m Message, blocks []codeexec.CodeBlock, invented bool) {
 	text := reply.Message.Text()
 	forged := forgedOutput(text)
 	if forged < 0 {
-		return reply.Message, w.extract(text)
+		return reply.Message, w.extract(text), false
 	}
-	blocks := w.extract(text[:forged])
-	if len(blocks) == 0 {
-		return reply.Message, nil
+	if blocks = w.extract(text[:forged]); len(blocks) == 0 {
+		return reply.Message, nil, len(w.extract(text)) > 0
 	}
 	w.notice("the model went on to write what it thinks its code prints; that is left out")
-	m := Message{Role: RoleAssistant}
+	m.Role = RoleAssistant
 	for _, p := range reply.Message.Parts {
 		if _, ok := p.(Text); !ok {
 			m.Parts = append(m.Parts, p)
 		}
 	}
 	m.Parts = append(m.Parts, Text{strings.TrimSpace(text[:forged])})
-	return m, blocks
+	return m, blocks, false
 }
 
 func (w *work) extract(text string) []codeexec.CodeBlock {
@@ -262,12 +290,12 @@ func (w *work) call(ctx context.Context, calls []ToolCall) (Message, error) {
 			args = mustJSON(string(c.Arguments))
 		}
 		w.emit(Event{Type: EventToolCall, Tool: c.Name, Arguments: args})
-		parts, ok, err := w.callOne(ctx, c)
+		parts, files, ok, err := w.callOne(ctx, c)
 		if err != nil {
 			return m, err
 		}
 		r := ToolResult{CallID: c.ID, Name: c.Name, Parts: parts, IsError: !ok}
-		w.emit(Event{Type: EventToolResult, Tool: c.Name, Text: Message{Parts: parts}.Text(), IsError: !ok})
+		w.emit(Event{Type: EventToolResult, Tool: c.Name, Text: Message{Parts: parts}.Text(), Files: files, IsError: !ok})
 		m.Parts = append(m.Parts, r)
 	}
 	return m, nil
@@ -282,15 +310,15 @@ func partsOf(calls []ToolCall) []Part {
 }
 
 // callOne calls a tool, or runs the code that the model passed.
-func (w *work) callOne(ctx context.Context, c ToolCall) (parts []Part, ok bool, err error) {
+func (w *work) callOne(ctx context.Context, c ToolCall) (parts []Part, files []codeexec.File, ok bool, err error) {
 	if w.a.mode == ModeTools && (c.Name == executeCode || c.Name == executePython) {
 		blocks, err := ParseCodeCall(c.Name, c.Arguments)
 		if err != nil {
 			w.failed(string(c.Arguments), err.Error())
-			return []Part{Text{err.Error()}}, false, nil
+			return []Part{Text{err.Error()}}, nil, false, nil
 		}
 		m, ok, err := w.runBlocks(ctx, blocks)
-		return m.Parts, ok, err
+		return m.Parts, nil, ok, err
 	}
 	return w.callTool(ctx, c)
 }

@@ -15,7 +15,8 @@ type Model interface {
 	// Generate asks for one reply. It calls stream (unless nil) with every piece
 	// as it arrives, in order and from one goroutine at a time, and returns the
 	// whole; it does not ask twice by itself: [Retry] does. An error of the
-	// endpoint is a *ModelError. ctx bounds all of it; its error comes as it is.
+	// endpoint is a *ModelError. ctx bounds all of it: Generate returns when it
+	// ends, with its error as it is.
 	Generate(ctx context.Context, req Request, stream func(Delta)) (*Reply, error)
 }
 

@@ -48,7 +48,11 @@ func (r retrying) Generate(ctx context.Context, req Request, stream func(Delta))
 		if err == nil || !errors.As(err, &e) || !e.Temporary() || attempt >= r.opts.Attempts || ctx.Err() != nil {
 			return reply, err
 		}
-		wait := min(r.opts.Base<<(attempt-1), r.opts.MaxWait)
+		wait := r.opts.Base
+		for i := 1; i < attempt && wait < r.opts.MaxWait; i++ {
+			wait *= 2
+		}
+		wait = min(wait, r.opts.MaxWait)
 		wait = wait/2 + rand.N(wait/2+1)
 		if e.RetryAfter > 0 {
 			wait = e.RetryAfter

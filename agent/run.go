@@ -32,6 +32,9 @@ const (
 // begins with a dot.
 var collected = []string{"[!.]*", "[!.]*/**"}
 
+// identifier is what an error's type may be in a log.
+var identifier = regexp.MustCompile(`^[A-Za-z_][\w.]{0,99}$`)
+
 // shown is how executors name figures, in each run alike.
 var shown = regexp.MustCompile(`^result_\d+_\d+\.\w+$`)
 
@@ -49,7 +52,10 @@ func (w *work) record(kind, language, code string) AuditRecord {
 	}
 	if code != "" {
 		sum := sha256.Sum256([]byte(code))
-		r.Language, r.CodeSHA256, r.CodeChars = codeexec.NormalizeLanguage(language), hex.EncodeToString(sum[:]), utf8.RuneCountInString(code)
+		r.Language, r.CodeSHA256, r.CodeChars = "other", hex.EncodeToString(sum[:]), utf8.RuneCountInString(code)
+		if codeexec.Supports(w.a.executor.Languages(), language) { // else it is the model's word
+			r.Language = codeexec.NormalizeLanguage(language)
+		}
 	}
 	if w.reply != nil && !w.charged {
 		w.charged = true
@@ -66,8 +72,10 @@ func (w *work) log(ctx context.Context, r AuditRecord) error {
 	return w.a.audit.write(r)
 }
 
-// gate decides whether code may run; refusal is what the model is told if not.
-func (w *work) gate(ctx context.Context, b codeexec.CodeBlock, tool string, r *AuditRecord) (refusal string, err error) {
+// gate decides whether code may run, by itself or by a call of a tool; refusal is
+// what the model is told if not.
+func (w *work) gate(ctx context.Context, b codeexec.CodeBlock, c ToolCall, r *AuditRecord) (refusal string, err error) {
+	tool := c.Name
 	e := Event{Type: EventCode, Run: w.s.runs + 1, Language: codeexec.NormalizeLanguage(b.Language), Code: b.Code, Decision: "allow", Tool: tool}
 	defer func() {
 		if err == nil {
@@ -77,9 +85,17 @@ func (w *work) gate(ctx context.Context, b codeexec.CodeBlock, tool string, r *A
 			w.emit(e)
 		}
 	}()
+	if strings.IndexByte(b.Code, 0) >= 0 || !utf8.ValidString(b.Code) {
+		return "The code was not run: it holds NUL characters, or is no UTF-8.", nil
+	}
 	var report validate.Report
 	if w.a.validator != nil {
-		if report, err = w.a.validator.Validate(ctx, validate.Code{Language: b.Language, Source: b.Code}); err != nil {
+		code := validate.Code{Language: b.Language, Source: b.Code}
+		if report, err = w.a.validator.Validate(ctx, code); err != nil && ctx.Err() == nil {
+			// It may have looked in a sandbox that had ended; there is a new one now.
+			report, err = w.a.validator.Validate(ctx, code)
+		}
+		if err != nil {
 			return "", fmt.Errorf("agent: the code could not be checked, so it was not run: %w", err)
 		}
 		r.Policy = string(report.Decision)
@@ -99,7 +115,7 @@ func (w *work) gate(ctx context.Context, b codeexec.CodeBlock, tool string, r *A
 		return "", nil
 	}
 	answer, err := w.a.approve(ctx, ApprovalRequest{
-		Session: w.s.id, Tool: tool, Language: e.Language, Code: b.Code, Report: report, Required: required,
+		Session: w.s.id, Tool: tool, Arguments: c.Arguments, Language: e.Language, Code: b.Code, Report: report, Required: required,
 	})
 	if err != nil {
 		return "", fmt.Errorf("agent: approval: %w", err)
@@ -140,7 +156,7 @@ func listing(r validate.Report) string {
 // work.
 func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, error) {
 	record := w.record("code", b.Language, b.Code)
-	refusal, err := w.gate(ctx, b, "", &record)
+	refusal, err := w.gate(ctx, b, ToolCall{}, &record)
 	if err != nil {
 		return observation{}, err
 	}
@@ -155,6 +171,7 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 	record.Run = run
 	ctx, span := w.a.observe.span(ctx, "agent.run", attribute.String("agent.language", record.Language), attribute.String("agent.code.sha256", record.CodeSHA256))
 	defer span.End()
+	replaced := w.moved()
 	put := w.s.pending
 	began := time.Now()
 	result, err := w.a.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
@@ -165,7 +182,10 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 	record.OutputBytes, record.Files, record.Truncated, record.ExitCode = len(result.Output), len(result.OutputFiles), result.Truncated, result.ExitCode
 	record.Outcome = string(result.Outcome)
 	if result.Error != nil {
-		record.ErrorType = result.Error.Type
+		record.ErrorType = "other" // code chooses its name
+		if identifier.MatchString(result.Error.Type) {
+			record.ErrorType = result.Error.Type
+		}
 	}
 	if err != nil {
 		record.Outcome = "error"
@@ -174,11 +194,12 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 	}
 	w.lost = 0
 	w.s.pending = nil
+	replaced = w.moved() || replaced
 	span.SetAttributes(attribute.String("agent.outcome", record.Outcome), attribute.Int("agent.exit_code", result.ExitCode))
 	if err := w.log(ctx, record); err != nil {
 		return observation{}, err
 	}
-	return w.seen(run, b, result), nil
+	return w.seen(run, b, result, replaced), nil
 }
 
 // unable is for what the executor could not do: once the model is told, for the
@@ -191,29 +212,56 @@ func (w *work) unable(ctx context.Context, b codeexec.CodeBlock, run int, err, l
 		return observation{}, logged
 	}
 	if cubby.CodeOf(err) == cubby.CodeInvalidArgument {
+		for _, f := range w.s.pending { // which it may be about: the next question goes on without
+			delete(w.s.files, f.Name)
+		}
+		w.s.pending = nil
 		return observation{}, fmt.Errorf("agent: run code: %w", err)
 	}
 	if w.lost++; w.lost > 1 {
 		return observation{}, fmt.Errorf("agent: run code: %w", err)
 	}
 	w.s.restage()
+	w.s.box = ""
 	w.notice("the sandbox could not run the code: %v", err)
-	text := "The sandbox was lost while this code ran. A new one takes its place: variables and the files that code wrote are gone, the user's files are back. If the code used too much memory or time, do it in smaller steps."
+	text := "The sandbox was lost before this code was done. A new one takes its place: variables and the files that code wrote are gone, the user's files are back. If it may have been the code's doing (memory, time), do it in smaller steps."
 	w.emit(Event{Type: EventResult, Run: run, Text: text, IsError: true})
 	w.failed(b.Code, text)
 	return observation{text: text}, nil
 }
 
-// restage puts the user's files in again with the next run.
+// moved reports whether the sandbox is another than that of the last run, as far
+// as the executor tells, and puts the user's files in again with the next one.
+func (w *work) moved() bool {
+	e, ok := w.a.executor.(interface{ SandboxID() string })
+	if !ok {
+		return false
+	}
+	before := w.s.box
+	w.s.box = e.SandboxID()
+	if before == "" || before == w.s.box {
+		return false
+	}
+	w.s.restage()
+	return true
+}
+
+// restage puts the user's files in again with the next run, beside what is to be
+// put in anyway.
 func (s *Session) restage() {
-	s.pending = nil
+	waiting := map[string]bool{}
+	for _, f := range s.pending {
+		waiting[f.Name] = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		s.pending = append(s.pending, s.files[name])
+		if !waiting[name] {
+			s.pending = append(s.pending, s.files[name])
+		}
 	}
 }
 
 // seen turns a result into what the model is told, and keeps its files.
-func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecutionResult) observation {
+func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecutionResult, replaced bool) observation {
 	for i := range result.OutputFiles {
 		f := &result.OutputFiles[i]
 		if shown.MatchString(f.Name) {
@@ -231,10 +279,8 @@ func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecution
 	}
 	w.keep(rendered.Files)
 	o := observation{text: rendered.Text, ok: result.Outcome == codeexec.OutcomeOK || result.Outcome == ""}
-	if result.StateLost && !result.TimedOut && result.Limit == "" {
-		// Not this run's doing: the sandbox was replaced before it.
-		w.s.restage()
-		o.text += "\nThe sandbox is a new one. The user's files are put back before the next run."
+	if replaced {
+		o.text += "\nThe sandbox is a new one: files that code wrote are gone. The user's files are back, at the latest for the next run."
 	}
 	w.emit(Event{Type: EventResult, Run: run, Result: &result, Files: rendered.Files, IsError: !o.ok})
 	if w.a.model.Info().Images {
@@ -269,7 +315,7 @@ func images(files []codeexec.File) []Image {
 }
 
 // callTool calls one of the caller's tools, or one that was kept.
-func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, ok bool, err error) {
+func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, files []codeexec.File, ok bool, err error) {
 	say := func(text string) []Part { return []Part{Text{w.cut(text)}} }
 	var tool Tool
 	var names []string
@@ -282,7 +328,7 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, ok bool,
 	if tool == nil {
 		text := fmt.Sprintf("There is no tool %q. There are: %s", oneLine(c.Name), strings.Join(names, ", "))
 		w.failed(c.Name+string(c.Arguments), text)
-		return say(text), false, nil
+		return say(text), nil, false, nil
 	}
 	var b codeexec.CodeBlock
 	runs := false
@@ -291,15 +337,20 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, ok bool,
 	}
 	record := w.record("tool", b.Language, b.Code)
 	record.Tool = c.Name
+	sum := sha256.Sum256(c.Arguments)
+	record.ArgumentsSHA256 = hex.EncodeToString(sum[:])
 	if runs {
-		refusal, err := w.gate(ctx, b, c.Name, &record)
+		refusal, err := w.gate(ctx, b, c, &record)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
 		if refusal != "" {
 			record.Outcome = "refused"
 			w.failed(b.Code, refusal)
-			return say(refusal), false, w.log(ctx, record)
+			return say(refusal), nil, false, w.log(ctx, record)
+		}
+		if err := w.stage(ctx); err != nil {
+			return nil, nil, false, err
 		}
 	}
 	w.count()
@@ -307,22 +358,25 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, ok bool,
 	defer span.End()
 	began := time.Now()
 	out, err := safeCall(ctx, tool, c)
+	w.rename(&out)
+	w.keep(out.Files)
 	record.Seconds, record.OutputBytes, record.Outcome = time.Since(began).Seconds(), len(out.Text), "ok"
+	record.Files = len(out.Files)
 	if err != nil {
 		record.Outcome = "failed"
 	}
 	if logged := w.log(ctx, record); logged != nil {
-		return nil, false, logged
+		return nil, nil, false, logged
 	}
 	fail(span, err, "failed")
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, false, context.Cause(ctx)
+		return nil, nil, false, context.Cause(ctx)
 	case errors.Is(err, ErrFatal):
-		return nil, false, fmt.Errorf("agent: tool %s: %w", c.Name, err)
+		return nil, nil, false, fmt.Errorf("agent: tool %s: %w", c.Name, err)
 	case err != nil:
 		w.failed(c.Name+string(c.Arguments), err.Error())
-		return say("Error: " + err.Error()), false, nil
+		return say("Error: " + err.Error()), nil, false, nil
 	}
 	w.succeeded()
 	parts = say(codeexec.CleanText(out.Text))
@@ -331,17 +385,60 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, ok bool,
 			parts = append(parts, i)
 		}
 	}
-	return parts, true, nil
+	return parts, out.Files, true, nil
 }
 
-// safeCall calls a tool, whose panic is an error.
-func safeCall(ctx context.Context, t Tool, c ToolCall) (out ToolOutput, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the tool panicked: %v", p)
+// rename gives a tool's figures names of their own: each call names them alike.
+func (w *work) rename(out *ToolOutput) {
+	for i := range out.Files {
+		f := &out.Files[i]
+		if !shown.MatchString(f.Name) {
+			continue
 		}
+		name := fmt.Sprintf("figure-tool-%d-%d%s", w.answer.Runs, i+1, path.Ext(f.Name))
+		out.Text = strings.ReplaceAll(out.Text, f.Name, name)
+		f.Name = name
+	}
+}
+
+// stage puts files in that wait for the next run, for a tool that is one.
+func (w *work) stage(ctx context.Context) error {
+	w.moved()
+	if len(w.s.pending) == 0 {
+		return nil
+	}
+	_, err := w.a.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{InputFiles: w.s.pending, ExecutionID: w.s.id})
+	if err != nil {
+		return fmt.Errorf("agent: put files in: %w", err)
+	}
+	w.s.pending = nil
+	return nil
+}
+
+// safeCall calls a tool, whose panic is an error. One that does not heed its
+// context is left behind.
+func safeCall(ctx context.Context, t Tool, c ToolCall) (ToolOutput, error) {
+	type result struct {
+		out ToolOutput
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the tool panicked: %v", p)
+			}
+			done <- r
+		}()
+		r.out, r.err = t.Call(ctx, c.Arguments)
 	}()
-	return t.Call(ctx, c.Arguments)
+	select {
+	case r := <-done:
+		return r.out, r.err
+	case <-ctx.Done():
+		return ToolOutput{}, ctx.Err()
+	}
 }
 
 // cut bounds what a tool says to what a model is shown.

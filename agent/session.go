@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,7 @@ type Session struct {
 	messages []Message
 	files    map[string]codeexec.File // all that were put in, for a new sandbox
 	pending  []codeexec.File          // to put in with the next run
+	box      string                   // the sandbox of the last run, if that can be told
 	runs     int
 	closed   bool
 }
@@ -97,6 +99,12 @@ func (s *Session) Ask(ctx context.Context, q Question, events func(Event)) (*Ans
 	}
 	if strings.TrimSpace(q.Text) == "" {
 		return nil, errors.New("agent: the question is empty")
+	}
+	for _, f := range q.Files {
+		// A name that the executor refuses would be refused with every question.
+		if !filepath.IsLocal(filepath.FromSlash(f.Name)) || strings.IndexByte(f.Name, 0) >= 0 {
+			return nil, fmt.Errorf("agent: the file name %q is no relative path below the working directory", f.Name)
+		}
 	}
 	began := time.Now()
 	w := &work{s: s, a: s.a, answer: &Answer{}, events: events, caller: ctx}
@@ -156,7 +164,11 @@ type work struct {
 	last     string    // code and error of the last failure
 	made     map[string]codeexec.File
 	order    []string // their names
+	size     int      // in bytes, of all
 }
+
+// maxFiles bounds the files of an answer together, in bytes.
+const maxFiles = 256 << 20
 
 func (w *work) emit(e Event) {
 	if w.events == nil {
@@ -184,9 +196,15 @@ func (w *work) keep(files []codeexec.File) {
 		w.made = map[string]codeexec.File{}
 	}
 	for _, f := range files {
-		if _, ok := w.made[f.Name]; !ok {
+		old, known := w.made[f.Name]
+		if w.size-len(old.Content)+len(f.Content) > maxFiles {
+			w.notice("the file %s is left out: the files of this answer are more than %d MiB", oneLine(f.Name), maxFiles>>20)
+			continue
+		}
+		if !known {
 			w.order = append(w.order, f.Name)
 		}
+		w.size += len(f.Content) - len(old.Content)
 		w.made[f.Name] = f
 	}
 }
@@ -251,26 +269,46 @@ func unanswered(m Message, text string) []Part {
 	return results
 }
 
-func withoutImages(messages []Message) []Message {
-	out := make([]Message, len(messages))
-	for i, m := range messages {
-		out[i] = Message{m.Role, partsWithoutImages(m.Parts)}
+// Bounds of the pictures of a request: endpoints refuse more, and each is dear.
+const (
+	requestImages     = 8
+	requestImageBytes = 16 << 20
+)
+
+// fewImages leaves the last pictures in a conversation; the others become their
+// names.
+func fewImages(messages []Message) []Message {
+	left, room := requestImages, requestImageBytes
+	out := slices.Clone(messages)
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i].Parts = lastImages(out[i].Parts, &left, &room)
 	}
 	return out
 }
 
-func partsWithoutImages(parts []Part) []Part {
-	out := make([]Part, 0, len(parts))
-	for _, p := range parts {
-		switch p := p.(type) {
+func lastImages(parts []Part, left, room *int) []Part {
+	out := slices.Clone(parts)
+	for i := len(out) - 1; i >= 0; i-- {
+		switch p := out[i].(type) {
 		case Image:
-			out = append(out, Text{"[Image: " + oneLine(p.Name) + "]"})
+			if *left--; *left < 0 || len(p.Data) > *room {
+				out[i] = Text{"[Image: " + oneLine(p.Name) + "]"}
+				continue
+			}
+			*room -= len(p.Data)
 		case ToolResult:
-			p.Parts = partsWithoutImages(p.Parts)
-			out = append(out, p)
-		default:
-			out = append(out, p)
+			p.Parts = lastImages(p.Parts, left, room)
+			out[i] = p
 		}
+	}
+	return out
+}
+
+func withoutImages(messages []Message) []Message {
+	left, room := 0, 0
+	out := slices.Clone(messages)
+	for i := range out {
+		out[i].Parts = lastImages(out[i].Parts, &left, &room)
 	}
 	return out
 }

@@ -253,6 +253,9 @@ func (c *command) approver(each bool) agent.Approver {
 			return agent.Approval{Approved: true}, nil
 		}
 		c.view.code(r.Language, r.Code)
+		if r.Tool != "" {
+			c.view.note("called as the tool %s with %.2000s", r.Tool, r.Arguments)
+		}
 		c.view.findings(r.Report.Findings)
 		c.view.prompt("Run this? [y]es, [n]o, [a]lways, or say why not: ")
 		line, err := c.lines.next(ctx)
