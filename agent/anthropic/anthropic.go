@@ -43,7 +43,7 @@ type Config struct {
 	// wants a number.
 	MaxTokens int
 	// ThinkingTokens, at least 1024 as the provider wants it, lets the model think
-	// that much before it replies; 0 does not.
+	// that much before it replies, on top of the bound of the reply; 0 does not.
 	ThinkingTokens int
 	Header         map[string]string // sent with every request
 }
@@ -158,7 +158,8 @@ func (r *reply) add(event sdk.MessageStreamEventUnion, stream func(agent.Delta))
 	case "message_start":
 		u := event.Message.Usage
 		r.model = event.Message.Model
-		r.usage = agent.Usage{Input: int(u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens), Output: int(u.OutputTokens)}
+		input := tokens(u.InputTokens) + tokens(u.CacheCreationInputTokens) + tokens(u.CacheReadInputTokens)
+		r.usage = agent.Usage{Input: int(tokens(input)), Output: int(tokens(u.OutputTokens))}
 	case "content_block_start":
 		if event.Index != int64(len(r.blocks)) {
 			return errors.New("a content block out of order")
@@ -192,7 +193,7 @@ func (r *reply) add(event sdk.MessageStreamEventUnion, stream func(agent.Delta))
 		}
 	case "message_delta":
 		r.stop = cmp.Or(event.Delta.StopReason, r.stop)
-		r.usage.Output = max(int(event.Usage.OutputTokens), r.usage.Output)
+		r.usage.Output = max(int(tokens(event.Usage.OutputTokens)), r.usage.Output)
 	case "message_stop":
 		r.ended = true
 	}
@@ -201,6 +202,9 @@ func (r *reply) add(event sdk.MessageStreamEventUnion, stream func(agent.Delta))
 	}
 	return nil
 }
+
+// tokens bounds a count that an endpoint claims.
+func tokens(n int64) int64 { return min(max(n, 0), 1<<30) }
 
 // opaque is thinking as the provider wants it back.
 type opaque struct {
@@ -242,8 +246,9 @@ func (m *Model) params(req agent.Request) (sdk.MessageNewParams, error) {
 	if req.System != "" {
 		p.System = []sdk.TextBlockParam{{Text: req.System}}
 	}
-	if n := int64(m.config.ThinkingTokens); n > 0 && p.MaxTokens > 1024 {
-		p.Thinking = sdk.ThinkingConfigParamOfEnabled(min(n, p.MaxTokens-1))
+	if n := int64(m.config.ThinkingTokens); n > 0 {
+		p.MaxTokens += n // the protocol's bound is of both; the reply keeps its own
+		p.Thinking = sdk.ThinkingConfigParamOfEnabled(n)
 	} else if req.Temperature != nil { // not together with thinking
 		p.Temperature = param.NewOpt(*req.Temperature)
 	}
@@ -251,6 +256,9 @@ func (m *Model) params(req agent.Request) (sdk.MessageNewParams, error) {
 		blocks := content(message.Parts)
 		if len(blocks) == 0 {
 			blocks = []sdk.ContentBlockParamUnion{sdk.NewTextBlock("(nothing)")} // empty messages are refused
+		}
+		if last := blocks[len(blocks)-1]; last.OfThinking != nil || last.OfRedactedThinking != nil {
+			blocks = append(blocks, sdk.NewTextBlock("(nothing)")) // thinking at the end is refused
 		}
 		role := sdk.MessageParamRoleUser
 		if message.Role == agent.RoleAssistant {

@@ -114,6 +114,9 @@ func (r anthropicRequest) checkTurns(turns [][]anthropicBlock) *apiError {
 					open = append(open, b.ID)
 				}
 			}
+			if kind := blocks[len(blocks)-1].Type; kind == "thinking" || kind == "redacted_thinking" {
+				return invalid("messages.%d: The final block in an assistant message cannot be `thinking`.", i)
+			}
 			continue
 		}
 		text := false
