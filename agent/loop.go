@@ -142,12 +142,37 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 	if reply.Usage == (Usage{}) { // an endpoint that does not count
 		reply.Usage = Usage{Input: estimate(req), Output: size(reply.Message.Parts)/4 + 1}
 	}
+	reply.Message = apart(reply.Message)
 	w.reply, w.charged = reply, false
 	w.answer.Turns++
 	w.answer.Usage = w.answer.Usage.Add(reply.Usage)
 	w.a.observe.replied(ctx, w.a.model.Info().Name, reply.Usage)
 	w.emit(Event{Type: EventReply, Text: reply.Message.Text(), Usage: &reply.Usage})
 	return reply, nil
+}
+
+// apart takes what a model thinks out of its text: some local servers leave it
+// there, between <think> and </think>. Code in it is no code to run.
+func apart(m Message) Message {
+	const begin, end = "<think>", "</think>"
+	for i, p := range m.Parts {
+		t, ok := p.(Text)
+		if !ok {
+			continue
+		}
+		inside, found := strings.CutPrefix(strings.TrimLeft(t.Text, " \n"), begin)
+		if !found {
+			return m
+		}
+		thought, text, _ := strings.Cut(inside, end)
+		parts := append(slices.Clone(m.Parts[:i]), Thinking{Text: strings.TrimSpace(thought)})
+		if text = strings.TrimLeft(text, " \n"); text != "" {
+			parts = append(parts, Text{text})
+		}
+		m.Parts = append(parts, m.Parts[i+1:]...)
+		return m
+	}
+	return m
 }
 
 // estimate guesses a request's tokens: four characters are one.

@@ -159,6 +159,23 @@ func (model) Generate(context.Context, Request, func(Delta)) (*Reply, error) {
 
 type executor struct{ codeexec.CodeExecutor }
 
+func TestThinkingInText(t *testing.T) {
+	for _, test := range []struct{ said, thought, text string }{
+		{"<think>\n```python\nno()\n```\n</think>\n\nYes.", "```python\nno()\n```", "Yes."},
+		{"<think>never ends", "never ends", ""},
+		{"What is <think>?", "", "What is <think>?"},
+	} {
+		m := apart(Message{RoleAssistant, []Part{Text{test.said}}})
+		thought := ""
+		if p, ok := m.Parts[0].(Thinking); ok {
+			thought = p.Text
+		}
+		if m.Text() != test.text || thought != test.thought {
+			t.Errorf("%q: %+v", test.said, m.Parts)
+		}
+	}
+}
+
 func TestSettledConversation(t *testing.T) {
 	// However the work ended, the conversation can go on.
 	call := Message{RoleAssistant, []Part{ToolCall{ID: "1", Name: "a"}, ToolCall{ID: "2", Name: "b"}}}
