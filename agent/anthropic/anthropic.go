@@ -49,10 +49,10 @@ type Config struct {
 }
 
 // FromEnv fills in what c leaves empty: APIKey from ANTHROPIC_API_KEY and BaseURL
-// from ANTHROPIC_BASE_URL.
+// from ANTHROPIC_BASE_URL. Spaces and line breaks around them do not count.
 func FromEnv(c Config) Config {
-	c.APIKey = cmp.Or(c.APIKey, os.Getenv("ANTHROPIC_API_KEY"))
-	c.BaseURL = cmp.Or(c.BaseURL, os.Getenv("ANTHROPIC_BASE_URL"))
+	c.APIKey = cmp.Or(strings.TrimSpace(c.APIKey), strings.TrimSpace(os.Getenv("ANTHROPIC_API_KEY")))
+	c.BaseURL = cmp.Or(strings.TrimSpace(c.BaseURL), strings.TrimSpace(os.Getenv("ANTHROPIC_BASE_URL")))
 	return c
 }
 
@@ -71,7 +71,7 @@ func New(c Config) *Model {
 	c.BaseURL = cmp.Or(c.BaseURL, "https://api.anthropic.com")
 	c.MaxTokens = cmp.Or(c.MaxTokens, defaultMaxTokens)
 	m := &Model{config: c}
-	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "ANTHROPIC_API_KEY", URLVar: "ANTHROPIC_BASE_URL", Secrets: []string{c.APIKey}}
+	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "ANTHROPIC_API_KEY", URLVar: "ANTHROPIC_BASE_URL", Key: c.APIKey}
 	opts := []option.RequestOption{
 		option.WithHTTPClient(endpoint.Client(c.HTTPClient)),
 		option.WithBaseURL(c.BaseURL),

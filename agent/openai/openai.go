@@ -42,10 +42,10 @@ type Config struct {
 }
 
 // FromEnv fills in what c leaves empty: APIKey from OPENAI_API_KEY and BaseURL
-// from OPENAI_BASE_URL.
+// from OPENAI_BASE_URL. Spaces and line breaks around them do not count.
 func FromEnv(c Config) Config {
-	c.APIKey = cmp.Or(c.APIKey, os.Getenv("OPENAI_API_KEY"))
-	c.BaseURL = cmp.Or(c.BaseURL, os.Getenv("OPENAI_BASE_URL"))
+	c.APIKey = cmp.Or(strings.TrimSpace(c.APIKey), strings.TrimSpace(os.Getenv("OPENAI_API_KEY")))
+	c.BaseURL = cmp.Or(strings.TrimSpace(c.BaseURL), strings.TrimSpace(os.Getenv("OPENAI_BASE_URL")))
 	return c
 }
 
@@ -72,7 +72,7 @@ func New(c Config) *Model {
 		host := u.Hostname()
 		m.official = host == "openai.com" || strings.HasSuffix(host, ".openai.com") || strings.HasSuffix(host, ".openai.azure.com")
 	}
-	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL", Secrets: []string{c.APIKey}}
+	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL", Key: c.APIKey}
 	opts := []option.RequestOption{
 		option.WithHTTPClient(endpoint.Client(c.HTTPClient)),
 		option.WithBaseURL(c.BaseURL),

@@ -12,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/cubby-sandbox/cubby/agent"
 )
@@ -29,7 +31,17 @@ type Endpoint struct {
 	BaseURL  string
 	KeyVar   string   // the variable that the key usually comes from
 	URLVar   string   // likewise for BaseURL
-	Secrets  []string // never told
+	Key      string   // may be empty
+	Secrets  []string // never told, besides Key, nor any long word of theirs
+}
+
+// url is BaseURL for people: without a password.
+func (e *Endpoint) url() string {
+	u, err := url.Parse(e.BaseURL)
+	if err != nil || u.User == nil && strings.Contains(e.BaseURL, "@") {
+		return "(not shown: it may hold a password)"
+	}
+	return e.clean(u.Redacted())
 }
 
 // Check reports what is wrong with a configuration before anything is sent.
@@ -40,8 +52,13 @@ func (e *Endpoint) Check(model string) error {
 		return &agent.ModelError{Kind: agent.ErrInvalidRequest, Provider: e.Provider, Message: "no model is named", Hint: "name one"}
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return &agent.ModelError{
-			Kind: agent.ErrUnreachable, Provider: e.Provider, Message: fmt.Sprintf("the base URL %q is none", e.BaseURL),
+			Kind: agent.ErrUnreachable, Provider: e.Provider, Message: fmt.Sprintf("the base URL %q is none", e.url()),
 			Hint: "set " + e.URLVar + " to one such as http://localhost:11434/v1",
+		}
+	case strings.ContainsFunc(e.Key, unicode.IsControl):
+		return &agent.ModelError{
+			Kind: agent.ErrUnauthorized, Provider: e.Provider, Message: "the key holds a line break or another control character",
+			Hint: "set " + e.KeyVar + " to the key alone",
 		}
 	}
 	return nil
@@ -160,7 +177,7 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 		out := e.made(agent.ErrUnreachable, 0, wireError{Message: err.Error()})
 		out.Err, out.Hint = err, "check the network, and the base URL ("+e.URLVar+")"
 		if e.local() {
-			out.Hint = "is the model's server running at " + e.BaseURL + "? (Ollama: ollama serve)"
+			out.Hint = "is the model's server running at " + e.url() + "? (Ollama: ollama serve)"
 		}
 		return out
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,10 +125,8 @@ func (e *Endpoint) hint(out *agent.ModelError, said wireError) {
 // clean makes an endpoint's words one line for a person: bounded, without escape
 // codes and without secrets.
 func (e *Endpoint) clean(s string) string {
-	for _, secret := range e.Secrets {
-		if len(secret) >= 4 {
-			s = strings.ReplaceAll(s, secret, "[secret]")
-		}
+	for _, secret := range e.secrets() {
+		s = strings.ReplaceAll(s, secret, "[secret]")
 	}
 	const bound = 1000
 	s = strings.Join(strings.Fields(codeexec.CleanText(s[:min(len(s), 4*bound)])), " ")
@@ -134,6 +134,29 @@ func (e *Endpoint) clean(s string) string {
 		s = strings.ToValidUTF8(s[:bound], "") + "…"
 	}
 	return s
+}
+
+// secrets returns what is never told, the longest first: one may hold another.
+func (e *Endpoint) secrets() []string {
+	var out []string
+	add := func(s string, least int) {
+		if len(s) >= least {
+			out = append(out, s)
+		}
+	}
+	for _, secret := range append([]string{e.Key}, e.Secrets...) {
+		add(secret, 4)
+		for _, field := range strings.Fields(secret) { // "Bearer …" is told without its first word
+			add(field, 8)
+		}
+	}
+	if u, err := url.Parse(e.BaseURL); err == nil && u.User != nil {
+		password, _ := u.User.Password()
+		add(password, 4)
+		add(u.User.Username(), 8) // some put a token there
+	}
+	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
+	return out
 }
 
 // retryAfter reads how long an endpoint asks to wait: milliseconds, seconds or a

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"image/gif"
@@ -21,6 +23,7 @@ import (
 const (
 	maxImageBytes  = 5 << 20 / 4 * 3 // 5 MiB in base64
 	maxImagePixels = 8000            // a side
+	maxDecoded     = 16 << 20        // pixels that are decoded to see whether all are there
 )
 
 // Picture returns an image's type, found in its bytes, and the bytes in base64.
@@ -29,15 +32,20 @@ const (
 func Picture(img agent.Image, taken bool) (mimeType, data, note string) {
 	mimeType = http.DetectContentType(img.Data)
 	var decode func(io.Reader) (image.Config, error)
+	var whole func(io.Reader) (image.Image, error)
+	var end []byte // what the last bytes hold
 	why := ""
 	switch mimeType {
 	case "image/png":
-		decode = png.DecodeConfig
+		decode, whole, end = png.DecodeConfig, png.Decode, []byte("IEND")
 	case "image/jpeg":
-		decode = jpeg.DecodeConfig
+		decode, whole, end = jpeg.DecodeConfig, jpeg.Decode, []byte{0xff, 0xd9}
 	case "image/gif":
-		decode = gif.DecodeConfig
-	case "image/webp":
+		decode, whole, end = gif.DecodeConfig, gif.Decode, []byte{0x3b}
+	case "image/webp": // RIFF, and the length of the rest
+		if int64(binary.LittleEndian.Uint32(img.Data[4:]))+8 > int64(len(img.Data)) {
+			why = "it is damaged"
+		}
 	default:
 		why = "it is no PNG, JPEG, GIF or WebP picture"
 	}
@@ -51,6 +59,12 @@ func Picture(img agent.Image, taken bool) (mimeType, data, note string) {
 			why = "it is damaged"
 		} else if c.Width > maxImagePixels || c.Height > maxImagePixels || c.Width == 0 || c.Height == 0 {
 			why = fmt.Sprintf("it is %d by %d pixels", c.Width, c.Height)
+		} else if c.Width*c.Height > maxDecoded {
+			if !bytes.Contains(img.Data[max(len(img.Data)-64, 0):], end) {
+				why = "it is damaged"
+			}
+		} else if _, err := whole(bytes.NewReader(img.Data)); err != nil && !unsupported(err) {
+			why = "it is damaged"
 		}
 	}
 	if why != "" {
@@ -61,6 +75,13 @@ func Picture(img agent.Image, taken bool) (mimeType, data, note string) {
 		return "", "", fmt.Sprintf("[Image %q is not shown: %s]", name, why)
 	}
 	return mimeType, base64.StdEncoding.EncodeToString(img.Data), ""
+}
+
+// unsupported reports whether only Go cannot show a picture.
+func unsupported(err error) bool {
+	var p png.UnsupportedError
+	var j jpeg.UnsupportedError
+	return errors.As(err, &p) || errors.As(err, &j)
 }
 
 // Object returns arguments of a call as an object, which endpoints insist on when

@@ -1,0 +1,33 @@
+package anthropic_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/anthropic"
+)
+
+func TestFromEnv(t *testing.T) {
+	asked := false
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer srv.Close()
+	t.Setenv("ANTHROPIC_API_KEY", " sk-1234\r\n")
+	t.Setenv("ANTHROPIC_BASE_URL", "\n"+srv.URL+" ")
+	c := anthropic.FromEnv(anthropic.Config{Model: "m"})
+	if c.APIKey != "sk-1234" || c.BaseURL != srv.URL {
+		t.Errorf("%q %q", c.APIKey, c.BaseURL)
+	}
+	if c := anthropic.FromEnv(anthropic.Config{APIKey: "own\n", BaseURL: "http://own "}); c.APIKey != "own" || c.BaseURL != "http://own" {
+		t.Errorf("%q %q", c.APIKey, c.BaseURL)
+	}
+	t.Setenv("ANTHROPIC_API_KEY", "sk-1234\nsk-5678")
+	_, err := anthropic.New(anthropic.FromEnv(anthropic.Config{Model: "m"})).Generate(t.Context(), agent.Request{Messages: []agent.Message{agent.UserText("a")}}, nil)
+	var m *agent.ModelError
+	if !errors.As(err, &m) || m.Kind != agent.ErrUnauthorized || !strings.Contains(m.Hint, "ANTHROPIC_API_KEY") || strings.Contains(err.Error(), "sk-") || asked {
+		t.Errorf("%v; asked: %v", err, asked)
+	}
+}
