@@ -77,7 +77,7 @@ func New(c Config) *Model {
 		option.WithHTTPClient(endpoint.Client(c.HTTPClient)),
 		option.WithBaseURL(c.BaseURL),
 		option.WithMaxRetries(0), // agent.Retry's work
-		option.WithMiddleware(m.endpoint.Middleware),
+		option.WithMiddleware(nullErrors, m.endpoint.Middleware),
 	}
 	if c.APIKey != "" {
 		opts = append(opts, option.WithAPIKey(c.APIKey))
