@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -61,6 +62,7 @@ type Model struct {
 	config   Config
 	endpoint *endpoint.Endpoint
 	messages sdk.MessageService
+	official bool // it is Anthropic
 }
 
 var _ agent.Model = (*Model)(nil)
@@ -71,6 +73,9 @@ func New(c Config) *Model {
 	c.BaseURL = cmp.Or(c.BaseURL, "https://api.anthropic.com")
 	c.MaxTokens = cmp.Or(c.MaxTokens, defaultMaxTokens)
 	m := &Model{config: c}
+	if u, err := url.Parse(c.BaseURL); err == nil {
+		m.official = u.Hostname() == "anthropic.com" || strings.HasSuffix(u.Hostname(), ".anthropic.com")
+	}
 	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "ANTHROPIC_API_KEY", URLVar: "ANTHROPIC_BASE_URL", Key: c.APIKey}
 	opts := []option.RequestOption{
 		option.WithHTTPClient(endpoint.Client(c.HTTPClient)),
@@ -100,7 +105,7 @@ func (m *Model) Generate(ctx context.Context, req agent.Request, stream func(age
 	if err := m.endpoint.Check(m.config.Model); err != nil {
 		return nil, err
 	}
-	if m.config.APIKey == "" && len(m.config.Header) == 0 {
+	if m.config.APIKey == "" && len(m.config.Header) == 0 && m.official {
 		return nil, m.endpoint.NoKey()
 	}
 	params, err := m.params(req)
@@ -113,7 +118,7 @@ func (m *Model) Generate(ctx context.Context, req agent.Request, stream func(age
 	s := m.messages.NewStreaming(ctx, params)
 	defer s.Close()
 	var r reply
-	for s.Next() {
+	for !r.ended && s.Next() { // the body may stay open after the last event
 		if err := r.add(s.Current(), stream); err != nil {
 			return nil, m.endpoint.Invalid("%v", err)
 		}
@@ -141,6 +146,7 @@ type block struct {
 	signature strings.Builder
 	id, name  string
 	data      string // of redacted thinking
+	whole     string // arguments that came with the beginning
 }
 
 // reply is put together event by event.
@@ -167,6 +173,10 @@ func (r *reply) add(event sdk.MessageStreamEventUnion, stream func(agent.Delta))
 		c := event.ContentBlock
 		b := &block{kind: c.Type, id: c.ID, name: c.Name, data: c.Data}
 		b.text.WriteString(c.Text + c.Thinking)
+		if input, err := json.Marshal(c.Input); err == nil && len(input) > len("{}") && b.kind == "tool_use" {
+			b.whole = string(input)
+			r.size += len(input)
+		}
 		r.blocks = append(r.blocks, b)
 		r.size += 64 + len(c.Data)
 		if b.kind == "tool_use" {
@@ -225,7 +235,9 @@ func (r *reply) whole() *agent.Reply {
 				m.Parts = append(m.Parts, agent.Thinking{Text: b.text.String(), Opaque: raw})
 			}
 		case "tool_use":
-			m.Parts = append(m.Parts, agent.ToolCall{ID: b.id, Name: b.name, Arguments: json.RawMessage(cmp.Or(b.text.String(), "{}"))})
+			m.Parts = append(m.Parts, agent.ToolCall{
+				ID: cmp.Or(b.id, endpoint.CallID()), Name: b.name, Arguments: json.RawMessage(cmp.Or(b.text.String(), b.whole, "{}")),
+			})
 		}
 	}
 	stop := agent.StopEnd

@@ -137,6 +137,8 @@ func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.R
 	return nil, answered{out}
 }
 
+var errTooLarge = errors.New("the reply is larger than any model's")
+
 // body is a bounded body whose errors are known for what they are.
 type body struct {
 	io.Closer
@@ -146,7 +148,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, broken{errors.New("the reply is too large")}
+		return 0, broken{errTooLarge}
 	}
 	n, err := b.r.Read(p[:min(len(p), b.left)])
 	b.left -= n
@@ -167,6 +169,9 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 	}
 	var cut broken
 	if errors.As(err, &cut) {
+		if errors.Is(cut, errTooLarge) {
+			return e.Invalid("%v", errTooLarge)
+		}
 		out := e.made(agent.ErrStreamCut, 0, wireError{Message: "the reply broke off: " + cut.Error()})
 		out.Err = err
 		return out
@@ -175,7 +180,10 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 	var failed *url.Error
 	if errors.As(err, &network) || errors.As(err, &failed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		out := e.made(agent.ErrUnreachable, 0, wireError{Message: err.Error()})
-		out.Err, out.Hint = err, "check the network, and the base URL ("+e.URLVar+")"
+		if !errors.Is(err, context.DeadlineExceeded) { // an http.Client's own: not the caller's
+			out.Err = err
+		}
+		out.Hint = "check the network, and the base URL (" + e.URLVar + ")"
 		if e.local() {
 			out.Hint = "is the model's server running at " + e.url() + "? (Ollama: ollama serve)"
 		}

@@ -126,8 +126,11 @@ func Schema(raw json.RawMessage) (map[string]any, error) {
 			return nil, err
 		}
 	}
-	if schema == nil || schema["type"] == nil {
-		schema = map[string]any{"type": "object"}
+	if schema == nil { // null
+		schema = map[string]any{}
+	}
+	if schema["type"] == nil {
+		schema["type"] = "object"
 	}
 	return schema, nil
 }
