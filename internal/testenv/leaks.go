@@ -35,7 +35,8 @@ func CheckLeaks(t testing.TB) {
 // was not there when the test began.
 func CheckLeaksIn(t testing.TB, dir string) {
 	t.Helper()
-	before := inventory(dir)
+	began := uptime(t)
+	before := inventory(dir, began)
 	t.Cleanup(func() {
 		var left []string
 		// A killed process is gone a moment after its parent has been told. A cgroup
@@ -44,7 +45,7 @@ func CheckLeaksIn(t testing.TB, dir string) {
 		start := time.Now()
 		for ; ; time.Sleep(20 * time.Millisecond) {
 			left = left[:0]
-			for _, item := range inventory(dir) {
+			for _, item := range inventory(dir, began) {
 				if !slices.Contains(before, item) {
 					left = append(left, item)
 				}
@@ -60,7 +61,25 @@ func CheckLeaksIn(t testing.TB, dir string) {
 	})
 }
 
-func inventory(dir string) []string {
+// uptime is the time since the system's start, in the ticks of /proc: 100 a second
+// on Linux.
+func uptime(t testing.TB) int64 {
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds, _, _ := strings.Cut(string(text), " ")
+	f, err := strconv.ParseFloat(seconds, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(f * 100)
+}
+
+// inventory lists what is there. Of cgroups it takes those whose owner began after
+// began: another package's server that was killed may leave one for as long as
+// nobody reaps its processes.
+func inventory(dir string, began int64) []string {
 	var items []string
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, proc := range procs {
@@ -85,7 +104,11 @@ func inventory(dir string) []string {
 		items = append(items, "file "+path)
 	}
 	for _, group := range cgroups() {
-		owner, _, _ := strings.Cut(filepath.Base(group), ".")
+		owner, rest, _ := strings.Cut(filepath.Base(group), ".")
+		start, _, _ := strings.Cut(rest, ".")
+		if ticks, err := strconv.ParseInt(start, 10, 64); err == nil && ticks < began {
+			continue
+		}
 		if _, err := os.Stat("/proc/" + owner); err != nil {
 			items = append(items, "cgroup "+group)
 		}
