@@ -4,6 +4,7 @@ package endpoint
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -23,6 +24,10 @@ import (
 const (
 	maxErrorBody = 64 << 10
 	maxReplyBody = 64 << 20
+	// maxEvent bounds an event of a stream, which the SDKs hold whole, several
+	// times over. It is usually some hundred bytes; a server that streams nothing
+	// sends a whole reply in one.
+	maxEvent = 4 << 20
 )
 
 // Endpoint is where a model is asked. It is read only.
@@ -122,7 +127,7 @@ func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.R
 			data, _ := io.ReadAll(io.LimitReader(buffered, maxErrorBody))
 			return nil, answered{e.made(agent.ErrInvalidResponse, resp.StatusCode, wireError{Message: "the answer is no stream: " + parseError(data).Message})}
 		}
-		resp.Body = &body{resp.Body, buffered, maxReplyBody}
+		resp.Body = &body{Closer: resp.Body, r: buffered, left: maxReplyBody}
 		return resp, nil
 	}
 	defer resp.Body.Close()
@@ -137,13 +142,18 @@ func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.R
 	return nil, answered{out}
 }
 
-var errTooLarge = errors.New("the reply is larger than any model's")
+var (
+	errTooLarge  = errors.New("the reply is larger than any model's")
+	errLongEvent = fmt.Errorf("the reply has an event of more than %d MiB, which no model sends", maxEvent>>20)
+)
 
 // body is a bounded body whose errors are known for what they are.
 type body struct {
 	io.Closer
-	r    io.Reader
-	left int
+	r     io.Reader
+	left  int // bytes of the body that may still come
+	event int // bytes since the last empty line, which ends an event
+	line  int // of these, since the last line break, without carriage returns
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -152,10 +162,29 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p[:min(len(p), b.left)])
 	b.left -= n
+	b.count(p[:n])
+	if b.event > maxEvent {
+		return 0, broken{errLongEvent}
+	}
 	if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = broken{err}
 	}
 	return n, err
+}
+
+func (b *body) count(p []byte) {
+	b.event += len(p)
+	for {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			b.line += len(p) - bytes.Count(p, []byte{'\r'})
+			return
+		}
+		if b.line += i - bytes.Count(p[:i], []byte{'\r'}); b.line == 0 {
+			b.event = len(p) - i - 1
+		}
+		b.line, p = 0, p[i+1:]
+	}
 }
 
 // Error makes an error of what the SDK returned. The context's come as they are.
@@ -169,8 +198,10 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 	}
 	var cut broken
 	if errors.As(err, &cut) {
-		if errors.Is(cut, errTooLarge) {
-			return e.Invalid("%v", errTooLarge)
+		for _, bound := range []error{errTooLarge, errLongEvent} {
+			if errors.Is(cut, bound) {
+				return e.Invalid("%v", bound)
+			}
 		}
 		out := e.made(agent.ErrStreamCut, 0, wireError{Message: "the reply broke off: " + cut.Error()})
 		out.Err = err

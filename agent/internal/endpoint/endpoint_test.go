@@ -142,6 +142,40 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
+// An event that does not end is refused at its bound, not held whole: neither as
+// one line nor as many.
+func TestEndlessEvent(t *testing.T) {
+	for name, piece := range map[string]string{
+		"one line":                strings.Repeat("x", 1<<16),
+		"lines, none of it empty": "data: x\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			err, body := through(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "data: {}\r\n\r\ndata: ")
+				for range maxReplyBody / len(piece) {
+					if _, err := io.WriteString(w, piece); err != nil {
+						return
+					}
+				}
+			})
+			if agent.KindOf(err) != agent.ErrInvalidResponse || !strings.Contains(err.Error(), "event of more than 4 MiB") {
+				t.Errorf("%v", err)
+			}
+			if len(body) > maxEvent+1<<16 {
+				t.Errorf("%d bytes were read", len(body))
+			}
+		})
+	}
+	long := "data: " + strings.Repeat("x", maxEvent-10) + "\n\n"
+	if err, body := through(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			_, _ = io.WriteString(w, long)
+		}
+	}); err != nil || len(body) != 3*len(long) {
+		t.Errorf("events below the bound: %d bytes, %v", len(body), err)
+	}
+}
+
 func TestPicture(t *testing.T) {
 	var good bytes.Buffer
 	if err := png.Encode(&good, image.NewGray(image.Rect(0, 0, 2, 2))); err != nil {
