@@ -240,6 +240,9 @@ func TestLoop(t *testing.T) {
 		}
 		var outcomes []string
 		for line := range strings.Lines(lines.String()) {
+			if strings.Contains(line, "secret") || strings.Contains(line, "fine") {
+				t.Errorf("the log holds code: %s", line)
+			}
 			var r agent.AuditRecord
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatal(err)

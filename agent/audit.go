@@ -10,7 +10,8 @@ import (
 )
 
 // AuditRecord is a line of the audit log: one for each run of code, also one that
-// was refused, and each call of a tool. It holds neither code nor output.
+// was refused, and each call of a tool. It holds no output, and code only with
+// [AuditCode].
 type AuditRecord struct {
 	Time    time.Time `json:"time"` // when it ended, UTC
 	Session string    `json:"session"`
@@ -24,6 +25,11 @@ type AuditRecord struct {
 	Tool       string `json:"tool,omitempty"`
 	// ArgumentsSHA256 is of a tool's arguments, as the model wrote them.
 	ArgumentsSHA256 string `json:"arguments_sha256,omitempty"`
+	// Code and Arguments are the code and the arguments themselves, with
+	// [AuditCode]. Bytes that are not UTF-8 are replaced; the hash is of the
+	// original.
+	Code      string `json:"code,omitempty"`
+	Arguments string `json:"arguments,omitempty"`
 
 	Policy   string   `json:"policy"`          // allow, review, deny; "none" without a validator
 	Rules    []string `json:"rules,omitempty"` // of its findings
@@ -47,25 +53,44 @@ type AuditRecord struct {
 // Audit writes records as lines of JSON. It is safe for concurrent use. A record
 // that cannot be written ends the answer: nothing more runs.
 type Audit struct {
+	code bool // records hold code and arguments
+
 	mu sync.Mutex
 	w  io.Writer
 }
 
+// AuditOption configures an [Audit].
+type AuditOption func(*Audit)
+
+// AuditCode writes the code of each run and the arguments of each call of a tool
+// into the log, whole, for those who must be able to say later what ran. They may
+// hold what users and their files said.
+func AuditCode() AuditOption { return func(a *Audit) { a.code = true } }
+
 // NewAudit writes to w, which stays the caller's.
-func NewAudit(w io.Writer) *Audit { return &Audit{w: w} }
+func NewAudit(w io.Writer, opts ...AuditOption) *Audit {
+	a := &Audit{w: w}
+	for _, o := range opts {
+		o(a)
+	}
+	return a
+}
 
 // OpenAudit appends to a file, made with mode 0600. The caller closes it.
-func OpenAudit(path string) (*Audit, io.Closer, error) {
+func OpenAudit(path string, opts ...AuditOption) (*Audit, io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("agent: audit log: %w", err)
 	}
-	return NewAudit(f), f, nil
+	return NewAudit(f, opts...), f, nil
 }
 
 func (a *Audit) write(r AuditRecord) error {
 	if a == nil {
 		return nil
+	}
+	if !a.code {
+		r.Code, r.Arguments = "", ""
 	}
 	line, err := json.Marshal(r)
 	if err != nil {

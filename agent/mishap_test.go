@@ -193,7 +193,7 @@ func TestKeptTools(t *testing.T) {
 	}
 	var audit bytes.Buffer
 	m := script(keep, "kept", call("shout", map[string]string{"name": "data.txt"}), "HELLO")
-	a := newAgent(t, m, executor, agent.WithToolbox(box), agent.WithApproval(approver), agent.WithAudit(agent.NewAudit(&audit)))
+	a := newAgent(t, m, executor, agent.WithToolbox(box), agent.WithApproval(approver), agent.WithAudit(agent.NewAudit(&audit, agent.AuditCode())))
 	for _, want := range []string{"kept", "HELLO"} { // two sessions
 		answer, err := a.Session("").Ask(t.Context(), agent.Question{Text: "Go.", Files: files}, nil)
 		if err != nil || answer.Text != want {
@@ -211,5 +211,10 @@ func TestKeptTools(t *testing.T) {
 	}
 	if n := strings.Count(audit.String(), `"kind":"tool"`); n != 2 || !strings.Contains(audit.String(), `"arguments_sha256"`) {
 		t.Errorf("audit: %s", audit.String())
+	}
+	var last agent.AuditRecord // of the call
+	lines := strings.Split(strings.TrimSpace(audit.String()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Code != asked[1].Code || last.Arguments != `{"name":"data.txt"}` {
+		t.Errorf("with AuditCode: %+v, %v", last, err)
 	}
 }

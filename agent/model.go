@@ -219,3 +219,21 @@ func KindOf(err error) ModelErrorKind {
 	}
 	return ""
 }
+
+// AtTemperature returns a model that is asked with a temperature where a request
+// names none, such as those of package agent/steps: 0 repeats itself most, 1 is
+// most providers' default. Some models take none but their own and refuse others
+// with ErrInvalidRequest; Anthropic's ignore it while they think.
+func AtTemperature(m Model, temperature float64) Model { return tempered{m, temperature} }
+
+type tempered struct {
+	Model
+	temperature float64
+}
+
+func (m tempered) Generate(ctx context.Context, req Request, stream func(Delta)) (*Reply, error) {
+	if req.Temperature == nil {
+		req.Temperature = &m.temperature
+	}
+	return m.Model.Generate(ctx, req, stream)
+}

@@ -52,7 +52,7 @@ func (w *work) record(kind, language, code string) AuditRecord {
 	}
 	if code != "" {
 		sum := sha256.Sum256([]byte(code))
-		r.Language, r.CodeSHA256, r.CodeChars = "other", hex.EncodeToString(sum[:]), utf8.RuneCountInString(code)
+		r.Language, r.CodeSHA256, r.CodeChars, r.Code = "other", hex.EncodeToString(sum[:]), utf8.RuneCountInString(code), code
 		if codeexec.Supports(w.a.executor.Languages(), language) { // else it is the model's word
 			r.Language = codeexec.NormalizeLanguage(language)
 		}
@@ -338,7 +338,7 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, files []
 	record := w.record("tool", b.Language, b.Code)
 	record.Tool = c.Name
 	sum := sha256.Sum256(c.Arguments)
-	record.ArgumentsSHA256 = hex.EncodeToString(sum[:])
+	record.ArgumentsSHA256, record.Arguments = hex.EncodeToString(sum[:]), string(c.Arguments)
 	if runs {
 		refusal, err := w.gate(ctx, b, c, &record)
 		if err != nil {

@@ -10,6 +10,9 @@
 // of its own unless the executor comes from [InSession]. What models write and
 // code prints is hostile: prompts carry it fenced as data, and it is bounded.
 //
+// A model is asked at its own temperature; [agent.AtTemperature] sets another one,
+// for code usually a low one.
+//
 // Functions are safe for concurrent use as far as their model and executor are,
 // which stay the caller's. Errors mean that a step could not be done: the model
 // gave no code, the executor is gone. Code that fails is no error; results say so.

@@ -45,6 +45,7 @@ type scripted struct {
 	mu      sync.Mutex
 	replies []string
 	asked   []string
+	heat    []*float64 // the temperatures of the requests
 	stop    agent.StopReason
 }
 
@@ -56,6 +57,7 @@ func (m *scripted) Generate(ctx context.Context, req agent.Request, _ func(agent
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, req.Messages[len(req.Messages)-1].Text())
+	m.heat = append(m.heat, req.Temperature)
 	if len(m.replies) == 0 {
 		return nil, errors.New("the script is over")
 	}

@@ -142,7 +142,11 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 		}
 	}()
 	if f.audit != "" {
-		audit, file, err := agent.OpenAudit(f.audit)
+		var options []agent.AuditOption
+		if f.auditCode {
+			options = append(options, agent.AuditCode())
+		}
+		audit, file, err := agent.OpenAudit(f.audit, options...)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -157,7 +161,8 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 		opts = append(opts, agent.WithToolbox(box))
 	}
 	if f.transcript != "" { // after the work it would be too late to learn that it cannot be
-		if err := os.WriteFile(f.transcript, nil, 0o600); err != nil {
+		// As the user's umask says: the page is made to be shared.
+		if err := os.WriteFile(f.transcript, nil, 0o666); err != nil {
 			return nil, nil, usagef("--transcript: %w", err)
 		}
 	}
@@ -232,7 +237,13 @@ func (c *command) writeTranscript() {
 			return err
 		}
 		defer os.Remove(f.Name()) // fails once it has its name
-		err = errors.Join(transcript.Write(f, "", c.events), f.Close())
+		// The page keeps the mode of the file that it replaces: a temporary file is
+		// its owner's alone.
+		info, err := os.Stat(c.flags.transcript)
+		if err == nil {
+			err = f.Chmod(info.Mode().Perm())
+		}
+		err = errors.Join(err, transcript.Write(f, "", c.events), f.Close())
 		if err == nil {
 			err = os.Rename(f.Name(), c.flags.transcript)
 		}

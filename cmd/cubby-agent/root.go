@@ -59,6 +59,7 @@ type flags struct {
 	tools                     string
 	maxTurns                  int
 	approve, approveGiven     bool
+	auditCode                 bool
 	json                      bool
 	timeout                   time.Duration
 }
@@ -98,6 +99,9 @@ func newRoot(std stdio, name string) *cobra.Command {
 			if cmd.Flags().Changed("transcript") && f.transcript == "" || cmd.Flags().Changed("out") && f.out == "" {
 				return usagef("--out and --transcript need a name")
 			}
+			if f.auditCode && f.audit == "" {
+				return usagef("--audit-code needs --audit FILE")
+			}
 			return newCommand(std, f).run(cmd.Context(), strings.Join(args, " "), len(args) > 0)
 		},
 	}
@@ -122,6 +126,7 @@ func newRoot(std stdio, name string) *cobra.Command {
 	fl.StringVar(&f.policy, "policy", "", "look at code before it runs: development, production, strict or a YAML file")
 	fl.StringVar(&f.tools, "tools", "", "folder of tools that the model made, to use and to add to")
 	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about each run to this file")
+	fl.BoolVar(&f.auditCode, "audit-code", false, "let --audit hold the code itself and the arguments of tools, not only their hashes")
 	fl.StringVar(&f.transcript, "transcript", "", "write what happened as a web page to this file")
 	fl.BoolVar(&f.json, "json", false, "print events as lines of JSON, the answer last")
 	return root

@@ -24,7 +24,8 @@ const (
 )
 
 // view shows for people what happens: on standard output if that is a terminal,
-// else on standard error, so that a pipe gets the answer and nothing else. What
+// else on standard error, so that a pipe gets the answer and nothing else. Where
+// both are one file, the answer is there already, as the last reply. What
 // comes from the model or the sandbox passes a filter on its way; only this file
 // writes escape codes. It is for one goroutine at a time.
 type view struct {
@@ -49,13 +50,29 @@ type view struct {
 func newView(std stdio, silent bool) *view {
 	v := &view{w: std.out, notes: std.err, silent: silent, shown: map[string]bool{}}
 	if silent || !terminal.Is(std.out) {
-		v.w, v.answerTo = std.err, std.out
+		v.w = std.err
+		if !sameFile(std.out, std.err) {
+			v.answerTo = std.out
+		}
 	}
 	v.tty = terminal.Is(v.w)
 	v.colour = v.tty && os.Getenv("NO_COLOR") == ""
 	v.clean = terminal.Strict(&prefixer{v: v})
 	v.reply = &replyView{v: v}
 	return v
+}
+
+// sameFile reports whether two writers are one file, pipe or device, as after
+// `2>&1`.
+func sameFile(a, b io.Writer) bool {
+	fa, aok := a.(*os.File)
+	fb, bok := b.(*os.File)
+	if !aok || !bok {
+		return false
+	}
+	ia, aerr := fa.Stat()
+	ib, berr := fb.Stat()
+	return aerr == nil && berr == nil && os.SameFile(ia, ib)
 }
 
 // prefixer puts the prefix before each line, also before one that is written

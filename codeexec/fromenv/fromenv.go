@@ -14,6 +14,7 @@
 package fromenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,9 @@ func New(ctx context.Context, opts ...Option) (codeexec.CodeExecutor, error) {
 	for _, o := range opts {
 		o(&c)
 	}
-	from := "WithType"
+	// Who reads an error knows the variable, but not what a program's own option
+	// for the executor is called.
+	from := ""
 	if !c.given {
 		c.kind, from = os.Getenv(Variable), Variable
 	}
@@ -123,17 +126,21 @@ func New(ctx context.Context, opts ...Option) (codeexec.CodeExecutor, error) {
 		return chosen(kind, from, e, err)
 	default:
 		return nil, &cubby.Error{
-			Op: "choose executor", Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is %.100q", from, c.kind),
+			Op: "choose executor", Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is %.100q", cmp.Or(from, "the executor"), c.kind),
 			Hint: "want " + strings.Join([]string{Sandbox, Container, E2B, Cube, UnsafeLocal}, ", "),
 		}
 	}
 }
 
 // chosen keeps a nil executor of a type from becoming one that is not nil, and
-// says who chose what cannot run.
+// says what chose one that cannot run: a variable, or else the program itself.
 func chosen[E codeexec.CodeExecutor](kind, from string, e E, err error) (codeexec.CodeExecutor, error) {
 	if err != nil {
-		return nil, explain(fmt.Sprintf("%s chose %s", from, kind), err, "")
+		what := "the executor " + kind + " cannot run"
+		if from != "" {
+			what = fmt.Sprintf("%s chose %s", from, kind)
+		}
+		return nil, explain(what, err, "")
 	}
 	return e, nil
 }

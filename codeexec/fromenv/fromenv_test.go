@@ -137,6 +137,12 @@ func TestNothingElseIsChosen(t *testing.T) {
 			if tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("got %v, want %v", err, tc.is)
 			}
+			if tc.value != "" { // the same, when a program chose it: its option has a name of its own
+				_, err := fromenv.New(t.Context(), noSandbox, fromenv.WithType(tc.value))
+				if err == nil || strings.Contains(err.Error(), "WithType") || !strings.Contains(err.Error(), "the executor "+tc.value+" cannot run") {
+					t.Errorf("chosen by the program: %v", err)
+				}
+			}
 			for _, name := range tc.names {
 				if !strings.Contains(err.Error(), name) {
 					t.Errorf("the error does not name %q: %v", name, err)
