@@ -294,6 +294,10 @@ func (c *cell) queue(ctx context.Context, turn *codeContext) bool {
 	for {
 		select {
 		case turn.turn <- struct{}{}:
+			if ctx.Err() != nil { // both came at once: what nobody waits for does not run
+				turn.give()
+				return false
+			}
 			return true
 		case <-ctx.Done():
 			return false
@@ -514,7 +518,9 @@ func (c *cell) finish(start time.Time) {
 	c.end.DurationMS = time.Since(start).Milliseconds()
 	end := c.end
 	c.emit(protocol.Event{Type: protocol.EventEnd, EndOfExecution: &end})
-	c.flusher.Stop()
+	if c.flusher != nil { // else the client left before the first line
+		c.flusher.Stop()
+	}
 	c.unflushed = false // the server flushes when the handler returns
 }
 

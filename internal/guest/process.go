@@ -67,43 +67,46 @@ type kernelProcess struct {
 }
 
 // startKernel starts a kernel. env is what the code sees.
-func (g *Guest) startKernel(c kernel.Command, cwd string) (*kernelProcess, error) {
+func (g *Guest) startKernel(c kernel.Command, cwd string) (_ *kernelProcess, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start the kernel: %w", err)
 	}
-	var pipes [2][2]int
-	for i := range pipes {
-		if err := unix.Pipe2(pipes[i][:], unix.O_CLOEXEC); err != nil {
-			return nil, fmt.Errorf("start the kernel: %w", err)
-		}
-	}
-	k := &kernelProcess{
-		sock: pair[0], out: [2]int{pipes[0][0], pipes[1][0]},
-		ready: make(chan struct{}), ended: make(chan struct{}), exited: make(chan struct{}),
-	}
-	for _, fd := range []int{k.sock, k.out[0], k.out[1]} {
-		_ = unix.SetNonblock(fd, true)
-	}
-	theirs := []*os.File{os.NewFile(uintptr(pipes[0][1]), "stdout"), os.NewFile(uintptr(pipes[1][1]), "stderr"), os.NewFile(uintptr(pair[1]), "wire")}
+	ours, theirs := []int{pair[0]}, []*os.File{os.NewFile(uintptr(pair[1]), "wire")}
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
 		}
+		if err != nil {
+			for _, fd := range ours {
+				unix.Close(fd)
+			}
+		}
 	}()
+	for _, name := range []string{"stdout", "stderr"} {
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			return nil, fmt.Errorf("start the kernel: %w", err)
+		}
+		ours, theirs = append(ours, pipe[0]), append(theirs, os.NewFile(uintptr(pipe[1]), name))
+	}
+	for _, fd := range ours {
+		_ = unix.SetNonblock(fd, true)
+	}
+	k := &kernelProcess{
+		sock: ours[0], out: [2]int{ours[1], ours[2]},
+		ready: make(chan struct{}), ended: make(chan struct{}), exited: make(chan struct{}),
+	}
 	k.cmd = exec.Command(c.Path, c.Args...)
 	if c.Path == "/proc/self/exe" {
 		k.cmd.Args[0] = Name // main looks at it
 	}
-	k.cmd.Stdout, k.cmd.Stderr, k.cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
+	k.cmd.Stdout, k.cmd.Stderr, k.cmd.ExtraFiles = theirs[1], theirs[2], theirs[:1]
 	k.cmd.Dir = cwd
 	k.cmd.Env = append(g.userEnv(), "PWD="+cwd)
 	k.cmd.Env = append(k.cmd.Env, c.Env...)
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: g.credential()}
 	if err := g.children.start(k.cmd); err != nil {
-		for _, fd := range []int{k.sock, k.out[0], k.out[1]} {
-			unix.Close(fd)
-		}
 		return nil, fmt.Errorf("start the kernel: %w", err)
 	}
 	g.wg.Go(func() {

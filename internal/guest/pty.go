@@ -16,12 +16,12 @@ import (
 
 // openPTY returns both ends of a new pseudoterminal, the slave's of user a. The
 // master's reads and writes can be given up.
-func (g *Guest) openPTY(a account) (master, slave *os.File, err error) {
+func (g *Guest) openPTY(a account) (_, _ *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	master = os.NewFile(uintptr(fd), "ptmx")
+	master := os.NewFile(uintptr(fd), "ptmx")
 	defer func() {
 		if err != nil {
 			_ = master.Close()
@@ -35,7 +35,7 @@ func (g *Guest) openPTY(a account) (master, slave *os.File, err error) {
 		return nil, nil, fmt.Errorf("number of the terminal: %w", err)
 	}
 	name := "/dev/pts/" + strconv.Itoa(n)
-	slave, err = os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY, 0)
+	slave, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the terminal: %w", err)
 	}
