@@ -145,17 +145,41 @@ type Limits struct {
 }
 
 // CreateOption modifies [Client.Create].
-type CreateOption func(*protocol.NewSandbox)
+type CreateOption interface{ applyCreate(*protocol.NewSandbox) }
+
+// ConnectOption modifies [Client.Connect].
+type ConnectOption interface{ applyConnect(*connectRequest) }
+
+// LifetimeOption is for sandboxes that are created and for those that are there.
+type LifetimeOption interface {
+	CreateOption
+	ConnectOption
+}
+
+type createOption func(*protocol.NewSandbox)
+
+func (f createOption) applyCreate(r *protocol.NewSandbox) { f(r) }
+
+// lifetime is how long a sandbox lives.
+type lifetime time.Duration
+
+func (d lifetime) applyCreate(r *protocol.NewSandbox) { r.Timeout = new(seconds(time.Duration(d))) }
+func (d lifetime) applyConnect(r *connectRequest)     { r.Timeout = seconds(time.Duration(d)) }
+
+// connectRequest is the body of POST /sandboxes/{id}/connect.
+type connectRequest struct {
+	Timeout int `json:"timeout"` // seconds
+}
 
 // WithTemplate names the root filesystem; without it [DefaultTemplate].
 func WithTemplate(id string) CreateOption {
-	return func(r *protocol.NewSandbox) { r.TemplateID = id }
+	return createOption(func(r *protocol.NewSandbox) { r.TemplateID = id })
 }
 
 // WithLimits asks for limits other than the server's defaults.
 func WithLimits(l Limits) CreateOption {
 	const mib = 1 << 20
-	return func(r *protocol.NewSandbox) {
+	return createOption(func(r *protocol.NewSandbox) {
 		if l == (Limits{}) {
 			r.Limits = nil
 			return
@@ -166,29 +190,27 @@ func WithLimits(l Limits) CreateOption {
 			DiskMB:   int((l.Disk + mib - 1) / mib),
 			PIDs:     l.PIDs,
 		}
-	}
+	})
 }
 
 // WithLifetime bounds the sandbox's whole life, in whole seconds (rounded up);
 // without it five minutes. The server ends the sandbox when it is over.
-func WithLifetime(d time.Duration) CreateOption {
-	return func(r *protocol.NewSandbox) { r.Timeout = new(seconds(d)) }
-}
+func WithLifetime(d time.Duration) LifetimeOption { return lifetime(d) }
 
 // WithMetadata attaches labels to the sandbox.
 func WithMetadata(m map[string]string) CreateOption {
-	return func(r *protocol.NewSandbox) { r.Metadata = m }
+	return createOption(func(r *protocol.NewSandbox) { r.Metadata = m })
 }
 
 // WithSandboxEnv sets environment variables for everything in the sandbox.
 func WithSandboxEnv(env map[string]string) CreateOption {
-	return func(r *protocol.NewSandbox) { r.EnvVars = env }
+	return createOption(func(r *protocol.NewSandbox) { r.EnvVars = env })
 }
 
 // WithWarm starts the kernels of these languages together with the sandbox, so
 // that the first RunCode does not wait for them.
 func WithWarm(languages ...string) CreateOption {
-	return func(r *protocol.NewSandbox) { r.Warm = languages }
+	return createOption(func(r *protocol.NewSandbox) { r.Warm = languages })
 }
 
 // maxIdle is how many connections to a server wait for their next use: all
@@ -202,9 +224,9 @@ const defaultLifetime = 5 * time.Minute
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	const op = "create sandbox"
 	req := protocol.NewSandbox{TemplateID: DefaultTemplate}
-	WithLifetime(defaultLifetime)(&req)
+	WithLifetime(defaultLifetime).applyCreate(&req)
 	for _, o := range opts {
-		o(&req)
+		o.applyCreate(&req)
 	}
 	var answer protocol.Sandbox
 	err := c.versioned(func(v2 bool) error {
@@ -237,19 +259,16 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 // Connect finds a sandbox that already runs (or is paused, which resumes it)
 // and makes its remaining lifetime at least [WithLifetime]'s or five minutes. It
 // fails with [CodeNotFound] when there is none of that id.
-func (c *Client) Connect(ctx context.Context, id string, opts ...CreateOption) (*Sandbox, error) {
+func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	const op = "connect to sandbox"
 	if err := checkID(id); err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
-	var want protocol.NewSandbox
-	WithLifetime(defaultLifetime)(&want)
+	var req connectRequest
+	WithLifetime(defaultLifetime).applyConnect(&req)
 	for _, o := range opts {
-		o(&want)
+		o.applyConnect(&req)
 	}
-	req := struct {
-		Timeout *int `json:"timeout"`
-	}{want.Timeout}
 	var answer protocol.Sandbox
 	err := c.versioned(func(v2 bool) error {
 		path := "/sandboxes/" + id + "/connect"

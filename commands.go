@@ -93,9 +93,9 @@ func (c Commands) StartExec(ctx context.Context, argv []string, opts ...CommandO
 }
 
 // Connect follows a command that runs already, like [Commands.Start]: what it
-// says from now on. Of the options, those about output count, and [WithPTY],
-// which says that the command is on a terminal and resizes that. It fails with
-// [CodeNotFound] when there is no such command; a Cubby server knows the status
+// says from now on. It takes the options about output, and [WithPTY], which says
+// that the command is on a terminal and resizes that; those of a start are refused
+// with [CodeInvalidArgument]. It fails with [CodeNotFound] when there is no such command; a Cubby server knows the status
 // of one for half a minute after its end.
 func (c Commands) Connect(ctx context.Context, pid int, opts ...CommandOption) (*Command, error) {
 	if pid <= 0 || int64(pid) > 1<<32-1 {
@@ -185,6 +185,19 @@ func configure(opts []CommandOption) (*commandConfig, error) {
 	return cfg, cfg.check()
 }
 
+// checkConnect refuses what only the start of a command can be told.
+func (c *commandConfig) checkConnect() error {
+	for option, given := range map[string]bool{
+		"WithEnv": len(c.env) > 0, "WithTimeout": c.timeout != 0, "WithCwd": c.cwd != "", "WithUser": c.user != "", "WithTag": c.tag != "",
+		"WithStdin": c.stdin != nil, "WithOpenStdin": c.openStdin,
+	} {
+		if given {
+			return fmt.Errorf("%s is for a command that is started: this one runs already", option)
+		}
+	}
+	return nil
+}
+
 func (c Commands) start(ctx context.Context, op string, argv []string, opts []CommandOption, header ...string) (*Command, error) {
 	cfg, err := configure(opts)
 	switch {
@@ -231,10 +244,12 @@ func (c Commands) start(ctx context.Context, op string, argv []string, opts []Co
 func (c Commands) connect(ctx context.Context, sel wireSelector, opts []CommandOption) (*Command, error) {
 	const op = "connect to command"
 	cfg, err := configure(opts)
+	if err == nil {
+		err = cfg.checkConnect()
+	}
 	if err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
-	cfg.timeout, cfg.stdin = 0, nil
 	cmd := newCommand(c.s, opWait, cfg, sel, func() {})
 	if err := cmd.open(ctx, "Connect", wireSelect{Process: sel}); err != nil {
 		return nil, c.fail(ctx, op, err)
@@ -265,7 +280,9 @@ func (c Commands) signal(ctx context.Context, sel wireSelector, sig Signal) erro
 func (c Commands) call(ctx context.Context, method string, in, out any, header ...string) error {
 	err := rpc{s: c.s}.call(ctx, service+method, in, out, header...)
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNoSpace {
+		e = e.copied()
 		e.Code = CodeRateLimited // it has run out of something, but not of disk
+		err = e
 	}
 	return err
 }

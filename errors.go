@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 )
 
@@ -115,7 +116,9 @@ func codeFromConnect(name string) (Code, bool) {
 	return 0, false
 }
 
-// Error is the one error type of this package.
+// Error is the one error type of this package. errors.Is finds in the errors of
+// [Files] what package io/fs has for them, too: fs.ErrNotExist, fs.ErrExist and
+// fs.ErrPermission. It does not change once it was returned.
 type Error struct {
 	Op   string // what was being done, such as "run code"
 	Code Code
@@ -149,11 +152,13 @@ func CodeOf(err error) Code {
 	return 0
 }
 
-// fail wraps err as an *Error unless it already is one. Errors of a context
+// fail wraps err as an *Error unless it already is one, which it may name after
+// op, but leaves as it is: it may be somebody else's, too. Errors of a context
 // become CodeCanceled and CodeTimeout, whatever code says.
 func fail(op string, code Code, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		if e.Op == "" {
+			e = e.copied()
 			e.Op = op
 		}
 		return e
@@ -165,4 +170,43 @@ func fail(op string, code Code, err error) error {
 		code = CodeTimeout
 	}
 	return &Error{Op: op, Code: code, Err: err}
+}
+
+// copied returns a copy that can be changed: an error may be known to others.
+func (e *Error) copied() *Error {
+	c := *e
+	return &c
+}
+
+// fileError is the cause of an error about a file, which errors.Is finds to be of
+// that kind.
+type fileError struct {
+	error
+	kind error // fs.ErrNotExist, fs.ErrExist or fs.ErrPermission
+}
+
+func (e fileError) Unwrap() error { return e.error }
+
+func (e fileError) Is(target error) bool { return target == e.kind }
+
+// ofFile makes an error about a file known to errors.Is as package io/fs has it.
+func ofFile(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	var kind error
+	switch {
+	case e.Code == CodeNotFound:
+		kind = fs.ErrNotExist
+	case e.Code == CodePermissionDenied:
+		kind = fs.ErrPermission
+	case e.Code == CodeConflict && e.status == http.StatusConflict: // not one of the other reasons for a conflict
+		kind = fs.ErrExist
+	default:
+		return err
+	}
+	e = e.copied()
+	e.Err = fileError{e.Err, kind}
+	return e
 }

@@ -160,7 +160,9 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	if ok && e.Code != CodeSandboxGone && e.Code != CodeUnavailable {
 		return err
 	}
-	if !ok {
+	if ok {
+		e = e.copied()
+	} else {
 		e = &Error{Code: CodeSandboxGone, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diagnoseTimeout)

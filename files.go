@@ -111,7 +111,7 @@ func (f Files) fail(ctx context.Context, op string, err error) error {
 	if c := CodeOf(err); (c == CodeSandboxGone || c == CodeUnavailable) && ctx.Err() == nil {
 		err = f.s.diagnose(ctx, err)
 	}
-	return fail(op, CodeUnavailable, err)
+	return fail(op, CodeUnavailable, ofFile(err))
 }
 
 type pathRequest struct {

@@ -192,7 +192,9 @@ func (c *Client) versioned(call func(v2 bool) error) error {
 func (s *Sandbox) ofSandbox(ctx context.Context, op, method, path string, query url.Values, in, out any) error {
 	err := s.client.control(ctx, method, path, query, in, out)
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNotFound {
+		e = e.copied()
 		e.Code = CodeSandboxGone
+		err = e
 	}
 	if err != nil {
 		return fail(op, CodeUnavailable, err)

@@ -2,6 +2,7 @@ package codeexec
 
 import (
 	"context"
+	"io/fs"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
@@ -69,6 +70,9 @@ func LoadArtifactHelper(ctx context.Context, name string, version *int) (a *arti
 type artifactError string
 
 func (name artifactError) Error() string { return "no artifact " + string(name) }
+
+// Is makes it a missing file's, whichever service says it.
+func (name artifactError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // SaveArtifactHelper saves data as a new version of an artifact of ctx's
 // service and returns the version.

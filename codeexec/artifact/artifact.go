@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"unicode"
@@ -137,7 +138,15 @@ func fail(op string, code cubby.Code, err error) error {
 
 func notFound(op, name string, version *int) error {
 	if version != nil {
-		return fail(op, cubby.CodeNotFound, fmt.Errorf("no version %d of the artifact %q", *version, name))
+		return fail(op, cubby.CodeNotFound, missingError(fmt.Sprintf("no version %d of the artifact %q", *version, name)))
 	}
-	return fail(op, cubby.CodeNotFound, fmt.Errorf("no artifact %q", name))
+	return fail(op, cubby.CodeNotFound, missingError(fmt.Sprintf("no artifact %q", name)))
 }
+
+// missingError says that an artifact is not there, which errors.Is finds to be
+// fs.ErrNotExist.
+type missingError string
+
+func (e missingError) Error() string { return string(e) }
+
+func (e missingError) Is(target error) bool { return target == fs.ErrNotExist }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +89,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	services(t, func(t *testing.T, s artifact.Service) {
 		save(t, s, ada, "a", "x")
 		for _, version := range []*int{new(-1), new(1), new(1 << 30)} {
-			if _, err := s.Load(t.Context(), ada, "a", version); cubby.CodeOf(err) != cubby.CodeNotFound {
+			if _, err := s.Load(t.Context(), ada, "a", version); cubby.CodeOf(err) != cubby.CodeNotFound || !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("version %d: %v", *version, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -474,7 +475,11 @@ func (w workspaces) stageInputs(t *testing.T) {
 			if codes == nil {
 				codes = []cubby.Code{cubby.CodeInvalidArgument}
 			}
-			wantCode(t, fmt.Sprintf("%+v", tc.in), stage(tc.in), codes...)
+			err := stage(tc.in)
+			wantCode(t, fmt.Sprintf("%+v", tc.in), err, codes...)
+			if slices.Contains(codes, cubby.CodeNotFound) && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%+v: %v is no fs.ErrNotExist", tc.in, err)
+			}
 		}
 	})
 	t.Run("links of the workspace do not lead out", func(t *testing.T) {

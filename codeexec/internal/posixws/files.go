@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -231,7 +232,7 @@ func (f files) place(ctx context.Context, ws codeexec.Workspace, args []string, 
 	}
 	switch word {
 	case "missing":
-		return &cubby.Error{Code: cubby.CodeNotFound, Err: fmt.Errorf("%s is not in the workspace", from)}
+		return &cubby.Error{Code: cubby.CodeNotFound, Err: fmt.Errorf("%s is not in the workspace: %w", from, fs.ErrNotExist)}
 	case "outside":
 		return fmt.Errorf("%w: %s: a link leads outside", codeexec.ErrBadPath, from)
 	case "same":
