@@ -89,6 +89,7 @@ type Agent struct {
 	tracer       trace.TracerProvider
 	meter        metric.MeterProvider
 	observe      *observer
+	environment  environment
 }
 
 // Option configures an [Agent].

@@ -133,9 +133,11 @@ func call(name string, args any) agent.ToolCall {
 
 func python(code string) string { return "```python\n" + code + "\n```" }
 
+// newAgent makes an agent that does not look into the sandbox first: environment_test.go
+// is about that.
 func newAgent(t *testing.T, m agent.Model, e *sandbox.CodeExecutor, opts ...agent.Option) *agent.Agent {
 	t.Helper()
-	a, err := agent.New(m, e, opts...)
+	a, err := agent.New(m, e, append([]agent.Option{agent.WithEnvironment("")}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ func (w *work) run(ctx context.Context, q Question) error {
 	}
 	w.messages = []Message{w.ask(q)}
 	w.emit(Event{Type: EventQuestion, Text: q.Text, Files: q.Files})
+	w.environment = w.a.environment.describe(ctx, w.a.executor, w.s.id)
 	for {
 		reply, err := w.generate(ctx)
 		if err != nil {
@@ -99,7 +100,7 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 	if l.Tokens > 0 && left <= 0 {
 		return nil, w.stop(BoundTokens, w.limitText(BoundTokens))
 	}
-	req := Request{System: w.a.prompt(), Messages: fewImages(slices.Concat(w.s.messages, w.messages)), MaxTokens: max(l.ReplyTokens, 0)}
+	req := Request{System: w.a.prompt(w.environment), Messages: fewImages(slices.Concat(w.s.messages, w.messages)), MaxTokens: max(l.ReplyTokens, 0)}
 	if l.Tokens > 0 && (req.MaxTokens == 0 || left < req.MaxTokens) {
 		req.MaxTokens = left
 	}

@@ -26,13 +26,17 @@ const promptTools = `
 Run code with the tool execute_code (languages: %s), or Python with execute_python. When you know the answer, reply with it and call no tool.
 `
 
-// prompt is the system's message.
-func (a *Agent) prompt() string {
+// prompt is the system's message. environment says what the sandbox has.
+func (a *Agent) prompt(environment string) string {
 	form := promptBlocks
 	if a.mode == ModeTools {
 		form = promptTools
 	}
-	p := promptCommon + fmt.Sprintf(form, strings.Join(a.executor.Languages(), ", "))
+	p := promptCommon
+	if environment != "" {
+		p += "\n" + environment + "\n"
+	}
+	p += fmt.Sprintf(form, strings.Join(a.executor.Languages(), ", "))
 	if a.instructions != "" {
 		p += "\n" + a.instructions + "\n"
 	}

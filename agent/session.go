@@ -156,6 +156,8 @@ type work struct {
 	mu     sync.Mutex // output comes from the executor's goroutines
 	events func(Event)
 
+	environment string // what the sandbox has, for the model
+
 	messages []Message // of this question; the session's when they are whole
 	reply    *Reply    // the last
 	charged  bool      // its tokens are in the audit log
