@@ -184,6 +184,20 @@ func TestRunCode(t *testing.T) {
 			}},
 		{"a bad picture costs only itself", []string{`{"type":"result","text":"t","png":"%%%"}`, end}, nil,
 			func(ex *cubby.Execution) bool { return ex.Results[0].Text == "t" && ex.Results[0].PNG == nil }},
+		{"numbers keep their digits", []string{`{"type":"result","json":{"a": 1.0,"b":1152921504606846977},"data":{"id":[18446744073709551615]},"chart":{"v":-0.0},"extra":{"x/y":1e400}}`, end}, nil,
+			func(ex *cubby.Execution) bool {
+				r := ex.Results[0]
+				again, err := json.Marshal(r)
+				return string(r.JSON) == `{"a": 1.0,"b":1152921504606846977}` && string(r.Data) == `{"id":[18446744073709551615]}` &&
+					string(r.Chart) == `{"v":-0.0}` && string(r.Extra["x/y"]) == "1e400" && err == nil &&
+					string(again) == `{"json":{"a":1.0,"b":1152921504606846977},"data":{"id":[18446744073709551615]},"chart":{"v":-0.0},"is_main_result":false,"extra":{"x/y":1e400}}`
+			}},
+		{"JSON that nobody could read costs only itself", []string{`{"type":"result","text":"t","json":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `,"data":{"\ud800":1},"extra":{"x/y":` +
+			strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300) + `,"x/z":null}}`, end}, nil,
+			func(ex *cubby.Execution) bool {
+				r := ex.Results[0]
+				return r.Text == "t" && r.JSON == nil && string(r.Data) == `{"\ufffd":1}` && len(r.Extra) == 1
+			}},
 		{"an error without Cubby's fields is status 1", []string{`{"type":"error","name":"E","value":"v","traceback":"T"}`, `{"type":"end_of_execution"}`}, nil,
 			func(ex *cubby.Execution) bool { return ex.ExitCode == 1 && ex.Error.Error() == "E: v" }},
 		{"extra fields", []string{`{"type":"end_of_execution","exit_code":124,"timed_out":true,"limit":"time","state_lost":true,"fresh_kernel":true}`}, nil,

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/cubby-sandbox/cubby/internal/rawjson"
 )
 
 // Result is one thing that the code showed: the value of its last expression or
@@ -22,7 +24,9 @@ type Result struct {
 	JPEG       []byte // decoded
 	PDF        []byte // decoded
 	// JSON, Data (a table as columns) and Chart (what a plot shows, as data) are
-	// left undecoded: they come from the sandbox and may be deep or large.
+	// as the kernel wrote them, with every digit of their numbers. They may be
+	// large, but are valid JSON in UTF-8, nested at most 256 deep; a form that is
+	// not is left out.
 	JSON  json.RawMessage
 	Data  json.RawMessage
 	Chart json.RawMessage
@@ -80,7 +84,8 @@ func (x *extra) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the result under E2B's names, pictures in base64.
+// MarshalJSON writes the result under E2B's names, pictures in base64, and what is
+// JSON as it is.
 func (r Result) MarshalJSON() ([]byte, error) {
 	w := wireResult{
 		Text: r.Text, HTML: r.HTML, Markdown: r.Markdown, SVG: r.SVG, LaTeX: r.LaTeX, JavaScript: r.JavaScript,
@@ -92,24 +97,50 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	if w.Extra == nil {
 		w.Extra = extra{}
 	}
-	return json.Marshal(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(w)
+	return b.Bytes(), err
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, which is also a result line of
-// the wire. A picture that is not base64 is an error.
+// the wire. A picture that is not base64, and JSON that is nested too deep, is left
+// out with an error.
 func (r *Result) UnmarshalJSON(b []byte) error {
 	var w wireResult
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
 	*r = Result{
-		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript,
-		JSON: present(w.JSON), Data: present(w.Data), Chart: present(w.Chart), IsMain: w.IsMain,
-	}
-	if len(w.Extra) > 0 {
-		r.Extra = w.Extra
+		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript, IsMain: w.IsMain,
 	}
 	var errs []error
+	for _, form := range []struct {
+		name string
+		from json.RawMessage
+		to   *json.RawMessage
+	}{{"json", w.JSON, &r.JSON}, {"data", w.Data, &r.Data}, {"chart", w.Chart, &r.Chart}} {
+		if len(form.from) == 0 || string(form.from) == "null" {
+			continue
+		}
+		clean, err := rawjson.Clean(form.from)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", form.name, err))
+		}
+		*form.to = clean
+	}
+	for name, value := range w.Extra {
+		clean, err := rawjson.Clean(value)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%.100q: %w", name, err))
+			continue
+		}
+		if r.Extra == nil {
+			r.Extra = make(map[string]json.RawMessage, len(w.Extra))
+		}
+		r.Extra[name] = clean
+	}
 	for _, p := range []struct {
 		name string
 		from string
@@ -126,14 +157,6 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 		*p.to = data
 	}
 	return errors.Join(errs...)
-}
-
-// present maps an explicit null to absence.
-func present(m json.RawMessage) json.RawMessage {
-	if string(m) == "null" {
-		return nil
-	}
-	return m
 }
 
 // ExecutionError is an uncaught error of the code that ran.

@@ -13,6 +13,8 @@ type column struct {
 	name             string
 	values, missing  int
 	numbers, whole   int
+	exact            int   // numbers that are written as integers of at most 64 bits
+	low, high        int64 // of those
 	booleans, dates  int
 	least, most      float64
 	firstDay, endDay string
@@ -35,7 +37,7 @@ func (c *column) add(value string, typed bool) {
 			return
 		}
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
-			c.number(n)
+			c.number(value, n)
 			return
 		}
 		if v := strings.ToLower(value); v == "true" || v == "false" {
@@ -63,7 +65,15 @@ func isDate(s string) bool {
 	return slices.ContainsFunc(layouts, func(l string) bool { _, err := time.Parse(l, s); return err == nil })
 }
 
-func (c *column) number(n float64) {
+// number takes a number as it is written and as a float, which has fewer digits.
+func (c *column) number(text string, n float64) {
+	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if c.exact == 0 {
+			c.low, c.high = i, i
+		}
+		c.exact++
+		c.low, c.high = min(c.low, i), max(c.high, i)
+	}
 	if c.numbers == 0 {
 		c.least, c.most = n, n
 	}
@@ -83,7 +93,9 @@ func (c *column) line() string {
 	case 0:
 		s += "nothing"
 	case c.numbers:
-		if c.whole == c.numbers {
+		if c.exact == c.numbers {
+			s += fmt.Sprintf("integer, %d to %d", c.low, c.high)
+		} else if c.whole == c.numbers {
 			s += span("integer")
 		} else {
 			s += span("number")

@@ -77,6 +77,8 @@ func TestJSON(t *testing.T) {
 		`column "items[].tags[]": text, such as "x", "y"`, `column "items[].price": nothing; 1 missing`, `column "items[].on": boolean`, `column "made": date`)
 	s, err = JSON("a.jsonl", []byte("{\"a\":1}\n{\"a\":2}\n"))
 	wantAll(t, s, err, "is 2 JSON documents", `column "a": integer, 1 to 2`)
+	s, err = JSON("ids.json", []byte(`[{"id":1152921504606846977,"n":1e3},{"id":-1234567890123456789,"n":2}]`))
+	wantAll(t, s, err, `column "[].id": integer, -1234567890123456789 to 1152921504606846977`, `column "[].n": integer, 2 to 1000`)
 	var many strings.Builder
 	for i := range 200 {
 		many.WriteString(`{"k` + strings.Repeat("x", i) + `":1}`)

@@ -146,7 +146,7 @@ func (w *walker) value(token json.Token, path string, depth int) error {
 		c.booleans++
 	case json.Number:
 		if n, err := v.Float64(); err == nil {
-			w.column(path).number(n)
+			w.column(path).number(v.String(), n)
 		} else {
 			w.column(path).add(v.String(), true)
 		}

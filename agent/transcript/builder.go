@@ -11,6 +11,7 @@ import (
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/rawjson"
 )
 
 // block is a piece of the page. Kind says which fields are set.
@@ -338,14 +339,14 @@ func duration(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// pretty indents JSON.
+// pretty indents JSON, whose numbers keep their digits.
 func pretty(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil { // what was no JSON comes as a string
 		return codeexec.CleanText(s)
 	}
 	var v any
-	if json.Unmarshal(raw, &v) != nil {
+	if rawjson.Decode(raw, &v) != nil {
 		return codeexec.CleanText(string(raw))
 	}
 	var b strings.Builder

@@ -333,3 +333,13 @@ func TestWriteError(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Arguments of a call are shown with every digit.
+func TestArgumentsKeepTheirDigits(t *testing.T) {
+	page := write(t, []agent.Event{{Type: agent.EventToolCall, Turn: 1, Tool: "find", Arguments: []byte(`{"id":1152921504606846977,"rate":1.0}`)}})
+	for _, want := range []string{"1152921504606846977", "1.0"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not there", want)
+		}
+	}
+}

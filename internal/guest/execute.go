@@ -5,7 +5,6 @@ package guest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,12 +151,7 @@ func (c *cell) event(e kernel.Event) {
 	case "result":
 		size := 0
 		for _, v := range e.Data {
-			if s, ok := v.(string); ok {
-				size += len(s)
-			} else {
-				b, _ := json.Marshal(v)
-				size += len(b)
-			}
+			size += len(v)
 		}
 		if c.results += size; c.results > maxResults {
 			c.end.Truncated, c.end.Limit = true, cmpOr(c.end.Limit, "output")

@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/json"
+
 // Ports inside a sandbox (E2B: envd 49983, code interpreter 49999).
 const (
 	EnvdPort            = 49983
@@ -78,21 +80,22 @@ type Event struct {
 }
 
 // ResultData is what a result line carries beside its text, under E2B's names.
-// PNG, JPEG and PDF are base64.
+// PNG, JPEG and PDF are base64; JSON, Data, Chart and Extra are as the kernel wrote
+// them, so that no number loses a digit.
 type ResultData struct {
-	HTML         string         `json:"html,omitempty"`
-	Markdown     string         `json:"markdown,omitempty"`
-	SVG          string         `json:"svg,omitempty"`
-	PNG          string         `json:"png,omitempty"`
-	JPEG         string         `json:"jpeg,omitempty"`
-	PDF          string         `json:"pdf,omitempty"`
-	LaTeX        string         `json:"latex,omitempty"`
-	JSON         any            `json:"json,omitempty"`
-	JavaScript   string         `json:"javascript,omitempty"`
-	Data         any            `json:"data,omitempty"`
-	Chart        any            `json:"chart,omitempty"`
-	IsMainResult bool           `json:"is_main_result"`
-	Extra        map[string]any `json:"extra"`
+	HTML         string                     `json:"html,omitempty"`
+	Markdown     string                     `json:"markdown,omitempty"`
+	SVG          string                     `json:"svg,omitempty"`
+	PNG          string                     `json:"png,omitempty"`
+	JPEG         string                     `json:"jpeg,omitempty"`
+	PDF          string                     `json:"pdf,omitempty"`
+	LaTeX        string                     `json:"latex,omitempty"`
+	JSON         json.RawMessage            `json:"json,omitempty"`
+	JavaScript   string                     `json:"javascript,omitempty"`
+	Data         json.RawMessage            `json:"data,omitempty"`
+	Chart        json.RawMessage            `json:"chart,omitempty"`
+	IsMainResult bool                       `json:"is_main_result"`
+	Extra        map[string]json.RawMessage `json:"extra"`
 }
 
 // ErrorData is an uncaught error of the code that ran.

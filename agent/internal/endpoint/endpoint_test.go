@@ -3,6 +3,7 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -218,4 +219,16 @@ func FuzzParseError(f *testing.F) {
 			t.Errorf("%q: %+v", data, out)
 		}
 	})
+}
+
+// TestSchemaKeepsItsDigits has a bound that no float has.
+func TestSchemaKeepsItsDigits(t *testing.T) {
+	schema, err := Schema([]byte(`{"properties":{"id":{"type":"integer","maximum":9223372036854775807,"minimum":1.0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(schema)
+	if want := `{"properties":{"id":{"maximum":9223372036854775807,"minimum":1.0,"type":"integer"}},"type":"object"}`; string(got) != want || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/internal/rawjson"
 )
 
 // The stricter of both providers' bounds of a picture.
@@ -118,11 +119,12 @@ func Name(s string) string {
 // CallID returns an id for a call that came without one.
 func CallID() string { return "call_" + rand.Text() }
 
-// Schema returns a schema of a tool as a map, {"type": "object"} at the least.
+// Schema returns a schema of a tool as a map, {"type": "object"} at the least. Its
+// numbers are of type json.Number: a bound of 64 bits stays what it is.
 func Schema(raw json.RawMessage) (map[string]any, error) {
 	schema := map[string]any{}
 	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &schema); err != nil {
+		if err := rawjson.Decode(raw, &schema); err != nil {
 			return nil, err
 		}
 	}

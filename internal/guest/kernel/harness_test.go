@@ -59,11 +59,18 @@ type wireCell struct {
 func (c wireCell) Text() string {
 	for _, r := range c.Results {
 		if r.Main {
-			s, _ := r.Data["text/plain"].(string)
+			s, _ := formOf(r, "text/plain").(string)
 			return s
 		}
 	}
 	return ""
+}
+
+// formOf is one form of a result, decoded; nil if it has none.
+func formOf(e kernel.Event, mime string) any {
+	var v any
+	_ = json.Unmarshal(e.Data[mime], &v)
+	return v
 }
 
 // Err is "Name: value" of the first error, or "".

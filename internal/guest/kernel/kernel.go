@@ -16,6 +16,7 @@ package kernel
 
 import (
 	"embed"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"path"
@@ -79,9 +80,10 @@ type Event struct {
 	ID int64  `json:"id,omitempty"`
 
 	// Main is true for the value of the last expression, and Data maps MIME types
-	// to text, base64 or JSON. They belong to "result".
-	Main bool           `json:"main,omitempty"`
-	Data map[string]any `json:"data,omitempty"`
+	// to JSON as the kernel wrote it: a string (text or base64) or anything else.
+	// They belong to "result".
+	Main bool                       `json:"main,omitempty"`
+	Data map[string]json.RawMessage `json:"data,omitempty"`
 
 	// Name, Value and Traceback belong to "error".
 	Name      string `json:"name,omitempty"`

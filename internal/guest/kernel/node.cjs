@@ -19,6 +19,7 @@ const vm = require('vm');
 const Module = require('module');
 const { Writable } = require('stream');
 const { pathToFileURL } = require('url');
+const { jsonOf } = require('./node_json.cjs');
 const { rewrite } = require('./node_rewrite.cjs');
 
 // The code may replace any global, and we must go on.
@@ -143,20 +144,11 @@ function inspect(value) {
   }
 }
 
-// True if JSON says all there is to say about a value.
-function isData(value, budget, depth) {
-  if (--budget.left < 0 || depth > 64) return false;
-  if (value === null || typeof value === 'boolean') return true;
-  if (typeof value === 'string') return (budget.left -= value.length >> 4) >= 0;
-  if (typeof value === 'number') return Number.isFinite(value);
-  if (typeof value !== 'object' || util.types.isProxy(value)) return false;
-  if (Array.isArray(value)) return value.every((v) => isData(v, budget, depth + 1));
-  const proto = Object.getPrototypeOf(value);
-  if (proto !== null && proto !== Object.prototype) return false;
-  for (const d of Object.values(Object.getOwnPropertyDescriptors(value))) {
-    if (d.get || d.set || !isData(d.value, budget, depth + 1)) return false;
+// JSON that is text already.
+class Raw {
+  constructor(json) {
+    this.json = json;
   }
-  return Object.getOwnPropertySymbols(value).length === 0;
 }
 
 const RICH = {
@@ -192,19 +184,24 @@ function plainBundle(value) {
     if (value.readUInt32BE(0) === 0x89504e47) data['image/png'] = value.toString('base64');
     else if (value.readUInt32BE(0) >>> 8 === 0xffd8ff) data['image/jpeg'] = value.toString('base64');
   }
-  if (isData(value, { left: MAX_JSON >> 3 }, 0)) data['application/json'] = value;
+  const json = isError(value) || util.types.isDate(value) ? undefined : jsonOf(value, MAX_JSON);
+  if (json !== undefined) data['application/json'] = new Raw(json);
   return data;
 }
 
 function sendResult(main, data) {
-  const out = {};
+  const out = [];
   for (const [mime, v] of Object.entries(data)) {
-    const coded = mime === 'application/json' || typeof v !== 'string' ? JSON.stringify(v) : v;
-    if (coded === undefined) continue;
-    if (coded.length <= MAX_RESULT / 4 || Buffer.byteLength(coded) <= MAX_RESULT) out[mime] = v;
-    else if (mime === 'text/plain') out[mime] = v.slice(0, MAX_RESULT / 4) + '...';
+    if (v === undefined) continue;
+    const text = typeof v === 'string' ? v : v instanceof Raw ? v.json : jsonOf(v, MAX_RESULT);
+    if (text === undefined) continue;
+    const whole = text.length <= MAX_RESULT / 4 || Buffer.byteLength(text) <= MAX_RESULT;
+    if (!whole && mime !== 'text/plain') continue;
+    const kept = whole ? text : text.slice(0, MAX_RESULT / 4) + '...';
+    out.push(JSON.stringify(mime) + ':' + (typeof v === 'string' ? JSON.stringify(kept) : kept));
   }
-  send({ ev: 'result', id: cell ? cell.id : 0, main, data: out });
+  const head = JSON.stringify({ ev: 'result', id: cell ? cell.id : 0, main });
+  writeAll(3, `${head.slice(0, -1)},"data":{${out.join(',')}}}\n`);
   if (!main && cell && cell.ack) awaitAck();
 }
 

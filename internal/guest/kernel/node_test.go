@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,8 +119,7 @@ func TestNode(t *testing.T) {
 					bad = bad || !strings.Contains(tb, c.trace) || strings.Contains(tb, "node.cjs") || strings.Contains(tb, "Socket.emit") || strings.Contains(tb, "\x1b")
 				}
 				if c.text != "" && len(got.Results) > 0 {
-					b, _ := json.Marshal(got.Results[0].Data["application/json"])
-					bad = bad || c.json != "" && string(b) != c.json
+					bad = bad || c.json != "" && string(got.Results[0].Data["application/json"]) != c.json
 				}
 				if bad {
 					if len(got.Stdout) > 1000 {
@@ -141,7 +139,7 @@ func TestNodeDisplay(t *testing.T) {
 	for _, r := range got.Results {
 		for _, m := range []string{"text/html", "image/svg+xml", "image/png", "text/markdown"} {
 			if r.Data[m] != nil {
-				b.WriteString(m + "=" + r.Data[m].(string) + " ")
+				b.WriteString(m + "=" + formOf(r, m).(string) + " ")
 			}
 		}
 	}

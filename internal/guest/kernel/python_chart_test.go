@@ -74,9 +74,8 @@ func TestPythonCharts(t *testing.T) {
 			if !there {
 				t.Fatal("no chart")
 			}
-			if diff := within("", want, chart); diff != "" {
-				b, _ := json.Marshal(chart)
-				t.Errorf("%s in %s", diff, b)
+			if diff := within("", want, formOf(got.Results[0], "e2b/chart")); diff != "" {
+				t.Errorf("%s in %s", diff, chart)
 			}
 		})
 	}
@@ -92,8 +91,8 @@ func TestPythonChartOfPandas(t *testing.T) {
 	var want any
 	_ = json.Unmarshal([]byte(`{"type": "line", "x_scale": "datetime", "elements": [
 		{"label": "a", "points": [["2024-01-01T00:00:00", 1], ["2024-01-02T00:00:00", 2]]}]}`), &want)
-	if diff := within("", want, got.Results[0].Data["e2b/chart"]); diff != "" {
-		t.Errorf("%s in %v", diff, got.Results[0].Data["e2b/chart"])
+	if diff := within("", want, formOf(got.Results[0], "e2b/chart")); diff != "" {
+		t.Errorf("%s in %s", diff, got.Results[0].Data["e2b/chart"])
 	}
 }
 

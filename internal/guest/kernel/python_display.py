@@ -2,12 +2,10 @@
 
 import binascii
 import builtins
-import json
 import sys
 
 # Beyond these, a result keeps its text and HTML and loses the raw copy.
 MAX_JSON = 1 << 20  # characters of repr, and of JSON, of a list or dict
-MAX_CELLS = 200000  # values of a data frame
 WINDOWLESS = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")  # matplotlib's backends
 CANARY = "_ipython_canary_method_should_not_exist_"
 
@@ -58,7 +56,7 @@ def encode(value):
         return kernel.quote(base64(value))
     if isinstance(value, str):
         return kernel.quote(value)
-    return json.dumps(value, allow_nan=False)
+    return kernel.part("python_json").text_of(value)
 
 
 def base64(data):
@@ -97,10 +95,10 @@ def extras(value, data):
         if raw is not None:
             extra["application/json"] = raw
     if is_instance_of(value, "pandas", "DataFrame"):
-        add(extra, "e2b/data", frame_data, value)
+        add(extra, "e2b/data", kernel.part("python_json").frame_data, value)
     elif is_instance_of(value, "pandas", "Series"):
         add(extra, "text/html", lambda s: s.to_frame()._repr_html_(), value)
-        add(extra, "e2b/data", lambda s: frame_data(s.to_frame()), value)
+        add(extra, "e2b/data", lambda s: kernel.part("python_json").frame_data(s.to_frame()), value)
     return extra
 
 
@@ -175,40 +173,10 @@ def json_of(value, size):
     if size > MAX_JSON:
         return None
     try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+        text = kernel.part("python_json").text_of(value)
+    except Exception:  # what has no form in JSON, or code of the user's that failed
         return None
     return Raw(text) if len(text) <= MAX_JSON else None
-
-
-# pandas.
-
-
-def frame_data(frame):
-    """Return column name -> list of values, or None for a frame that is too large."""
-    if frame.shape[0] * max(frame.shape[1], 1) > MAX_CELLS:
-        return None
-    data = {}
-    for i, name in enumerate(frame.columns):
-        data[str(name)] = [plain(v) for v in frame.iloc[:, i].tolist()]
-    return data
-
-
-def plain(value):
-    """Return a value of a frame as JSON has it: ISO times, null for what is missing."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None  # neither NaN nor infinite
-    if value != value or type(value).__name__ in ("NaTType", "NAType"):
-        return None
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    try:
-        json.dumps(value, allow_nan=False)
-        return value
-    except (TypeError, ValueError):
-        return str(value)
 
 
 # Pictures.

@@ -78,7 +78,7 @@ func TestPythonFrameData(t *testing.T) {
 	needModule(t, "pandas")
 	k := startPython(t)
 	got := k.run("import pandas as pd\npd.DataFrame({'a': [1, None], 't': pd.to_datetime(['2020-01-01', None]), 3: ['x', 'y']})")
-	data, _ := got.Results[0].Data["e2b/data"].(map[string]any)
+	data, _ := formOf(got.Results[0], "e2b/data").(map[string]any)
 	a, _ := data["a"].([]any)
 	at, _ := data["t"].([]any)
 	three, _ := data["3"].([]any)

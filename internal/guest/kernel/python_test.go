@@ -86,7 +86,7 @@ func (want pyCell) check(t *testing.T, k *wireKernel) {
 		kind, value, exact := strings.Cut(want.data, "=")
 		found := false
 		for _, r := range got.Results {
-			if v, ok := r.Data[kind]; ok && r.Main && (!exact || v == value) {
+			if v, ok := r.Data[kind]; ok && r.Main && (!exact || string(v) == value || formOf(r, kind) == value) {
 				found = true
 			}
 		}
