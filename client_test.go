@@ -64,8 +64,10 @@ func (w *wire) keep(r *http.Request) {
 }
 
 func (w *wire) data(rw http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("E2b-Sandbox-Port") == "49999" && r.URL.Path == "/execute" {
-		w.keep(r)
+	if r.Header.Get("E2b-Sandbox-Port") == "49999" && strings.HasPrefix(r.URL.Path, "/execute") {
+		if r.URL.Path == "/execute" {
+			w.keep(r)
+		}
 		w.execute(rw, r)
 		return
 	}

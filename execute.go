@@ -2,6 +2,7 @@ package cubby
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -113,13 +114,24 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	// The caller's goroutine must not outwait a sandbox that ignores its own
 	// timeout; and every return must end the request, which is what interrupts
 	// the code.
-	runCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	runCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if cfg.timeout > 0 {
 		var stop context.CancelFunc
 		runCtx, stop = context.WithTimeoutCause(runCtx, cfg.timeout+timeoutGrace,
 			fmt.Errorf("no end of the execution %v after its timeout: %w", timeoutGrace, context.DeadlineExceeded))
 		defer stop()
+	}
+	if cfg.hasStdin || cfg.request.Program != nil {
+		if err := s.takesPrograms(runCtx); err != nil {
+			return nil, fail(op, CodeUnavailable, err)
+		}
+	}
+	if cfg.hasStdin {
+		cfg.request.Stdin = &protocol.Stdin{}
+		if cfg.stdin != nil {
+			cfg.request.Stdin.ID = rand.Text()
+		}
 	}
 	req, err := s.request(runCtx, http.MethodPost, protocol.CodeInterpreterPort, "/execute", nil, &cfg.request)
 	if err != nil {
@@ -140,6 +152,10 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 		return nil, fail(op, CodeUnavailable, err)
 	}
 	defer resp.Body.Close()
+	if cfg.request.Stdin != nil && cfg.request.Stdin.ID != "" {
+		f := s.feed(runCtx, cancel, cfg.request.Stdin.ID, cfg.stdin)
+		defer f.stop()
+	}
 
 	rd := newEventReader(resp.Body, cfg.maxOutput, callbacks{cfg.stdout, cfg.stderr, cfg.result, cfg.error}, s.client.log)
 	err = rd.run()

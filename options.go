@@ -58,6 +58,8 @@ type execConfig struct {
 	timeout        time.Duration
 	maxOutput      int64
 	stdout, stderr func(text string)
+	stdin          io.Reader
+	hasStdin       bool // also where stdin is nil
 }
 
 type runConfig struct {
@@ -71,7 +73,6 @@ type runConfig struct {
 type commandConfig struct {
 	execConfig
 	cwd, user, tag     string
-	stdin              io.Reader
 	openStdin          bool
 	pty                *wireSize
 	stdoutTo, stderrTo io.Writer
@@ -89,8 +90,22 @@ func InContext(k *Context) RunOption {
 }
 
 // WithDrain waits until the code's pending timers and callbacks are done too,
-// as a program of its own would. It matters for JavaScript.
+// as a program of its own would. It matters for JavaScript, and with
+// [WithProgram] for Python, too: its threads are waited for and what atexit knows
+// is called.
 func WithDrain() RunOption { return runOption(func(c *runConfig) { c.drain = true }) }
+
+// WithProgram gives the code a name and arguments, as an interpreter gives them
+// to a program: sys.argv, process.argv, $0 and $1. The name is a file's, without
+// a folder; the code is found under it in the kernel's folder, unless there is
+// such a file already, and Python's __file__ and Node's __filename lead there. ""
+// stands for code that is in no file (python3 -c) and "-" for code from standard
+// input. Bash's $1 and so on stay in its kernel until they are set again. It
+// fails with [CodeUnimplemented] on servers other than Cubby's, before anything
+// runs.
+func WithProgram(name string, args ...string) RunOption {
+	return runOption(func(c *runConfig) { c.request.Program = &protocol.Program{Name: name, Args: args} })
+}
 
 // OnResult calls f with each result as it is shown; see [OnStdout].
 func OnResult(f func(Result)) RunOption { return runOption(func(c *runConfig) { c.result = f }) }
@@ -160,13 +175,22 @@ func WithTag(tag string) CommandOption {
 	return commandOption(func(c *commandConfig) { c.tag = tag })
 }
 
-// WithStdin sends all of r to the command's stdin and closes that. Nothing more
-// is read of r once the command has ended, but a Read that is under way then is
-// not waited for. When r fails, the command is killed and the call returns r's
-// error: a command must not take a part of its input for the whole. It excludes
-// [WithOpenStdin] and [WithPTY]; without any of these the command reads nothing.
-func WithStdin(r io.Reader) CommandOption {
-	return commandOption(func(c *commandConfig) { c.stdin = r })
+// WithStdin sends all of r to the standard input of the command or of the code,
+// as fast as it is read there, and closes that at r's end. What was read of r may
+// be more than what the code read. A nil r is an input that is empty: code reads
+// its end, while without this option it is told that there is none.
+//
+// The caller keeps r. Nothing is read of it once the call has returned, but a Read
+// that is under way then is not waited for: it goes on in a goroutine that ends
+// with it, and what it reads is lost. Who needs that goroutine to end closes what r
+// reads from. When r fails, the command is killed or the code interrupted, and the
+// call returns r's error: nothing must take a part of its input for the whole.
+//
+// For a command it excludes [WithOpenStdin] and [WithPTY]. Without any of these a
+// command reads nothing. For code it fails with [CodeUnimplemented] on servers other than Cubby's, before
+// anything runs.
+func WithStdin(r io.Reader) ExecOption {
+	return execOption(func(c *execConfig) { c.stdin, c.hasStdin = r, true })
 }
 
 // WithOpenStdin lets [Command.Write] write to the command's stdin, until

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -18,6 +19,7 @@ type Sandbox struct {
 	traffic    string // E2B's traffic token, if the server gave one
 	domain     string // of its host names, if the server said so
 	unenforced []string
+	programs   atomic.Bool // the server is known to take standard input and arguments of code
 }
 
 // closeTimeout bounds Close, which has no context.

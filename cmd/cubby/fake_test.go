@@ -71,6 +71,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"sandboxID":"ifake","cubbyLimitsNotEnforced":["cpu"],"cubbyLimits":{"memoryMB":512,"cpus":1,"diskMB":1024,"pids":256}}`)
+	case r.URL.Path == "/execute/stdin":
+		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == "/execute":
 		f.execute(w, r, body)
 	case r.URL.Path == "/files" && r.Method == http.MethodPost:

@@ -53,7 +53,7 @@ func newRun(std stdio, open opener) *cobra.Command {
 		outMaxBytes: cubby.DefaultDownloadBytes,
 	}
 	cmd := &cobra.Command{
-		Use:   "run [FILE | - | -e CODE]",
+		Use:   "run [FILE | - | -e CODE] [-- ARGUMENTS]",
 		Short: "Run a piece of code in a sandbox",
 		Long: `Run a piece of code in a fresh sandbox and end the sandbox.
 
@@ -65,18 +65,23 @@ follows. Pictures are written to cubby-1.png and so on in the current folder, or
 to the folder of -o. The code runs in ` + cubby.Home + `, sees none of this machine's
 files but those of -f, and has no network.
 
+What stands behind -- are the code's arguments. Its standard input is cubby's,
+which is read ahead: give </dev/null where the rest is somebody else's, as in a
+loop of a shell that reads lines.
+
 Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted;
 137 out of memory; 2 wrong use; 125 Cubby could not run it at all.`,
 		Example: `  cubby run -e 'print(6*7)'
   cubby run -f data.csv -o out analysis.py
   echo 'console.log(process.version)' | cubby run -l js -
+  cut -d, -f2 data.csv | cubby run sum.py -- --verbose
   cubby run --memory 2GiB --timeout 5m -f src:project script.sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var inline *string
 			if cmd.Flags().Changed("eval") {
 				inline = &f.inline
 			}
-			src, err := readSource(args, inline, f.language, std.in)
+			src, err := readSource(args, cmd.Flags().ArgsLenAtDash(), inline, f.language, std.in)
 			if err != nil {
 				return err
 			}
@@ -223,6 +228,7 @@ func (r *runner) inSandbox(ctx context.Context, client *cubby.Client) error {
 			return err
 		}
 	}
+	input := standardInput(r.src, r.std.in)
 	c := &collector{files: sbx.Files(), flags: r.flags}
 	if err := c.before(ctx); err != nil {
 		return err
@@ -230,6 +236,8 @@ func (r *runner) inSandbox(ctx context.Context, client *cubby.Client) error {
 	r.spin.Say("running")
 	ex, err := sbx.RunCode(ctx, r.src.code,
 		cubby.WithLanguage(r.src.language),
+		cubby.WithProgram(r.src.program, r.src.args...),
+		cubby.WithStdin(input),
 		cubby.WithEnv(r.env),
 		cubby.WithTimeout(time.Duration(r.flags.timeout)),
 		cubby.WithMaxOutput(int64(r.flags.maxOutput)),
@@ -385,6 +393,10 @@ func (s *screen) result(r cubby.Result) {
 
 func (s *screen) failure(e cubby.ExecutionError) {
 	if s.silent || quiet(&e) {
+		return
+	}
+	if e.Name == "KernelDied" { // there is no kernel in a user's world: a program was killed
+		fmt.Fprintln(s.notes, "cubby: the code was "+e.Value)
 		return
 	}
 	text := e.Traceback

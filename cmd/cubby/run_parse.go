@@ -49,30 +49,36 @@ type source struct {
 	name     string // for messages
 	code     string
 	language string
+	program  string   // what the code is told as its name: see cubby.WithProgram
+	args     []string // what stands behind --
+	isInput  bool     // it came from standard input, of which nothing is left
 }
 
 // readSource finds the code that the command line means. inline is the value of
-// -e if it was given.
-func readSource(args []string, inline *string, language string, stdin io.Reader) (source, error) {
+// -e if it was given, and dash is where -- stood between args, -1 without one.
+func readSource(args []string, dash int, inline *string, language string, stdin io.Reader) (source, error) {
 	var s source
+	if dash >= 0 {
+		args, s.args = args[:dash], args[dash:]
+	}
 	var body []byte
 	var err error
 	switch {
 	case inline != nil && len(args) > 0:
-		return s, usagef("both -e and %q: give one of them", args[0])
+		return s, usagef("both -e and %q: give one of them; arguments of the code stand behind --", args[0])
 	case inline != nil:
 		s.name, body = "-e", []byte(*inline)
 	case len(args) == 0:
 		return s, usagef("nothing to run: give a FILE, - for standard input, or -e CODE")
 	case len(args) > 1:
-		return s, usagef("one FILE at a time, got %q as well", args[1])
+		return s, usagef("one FILE at a time, got %q as well; arguments of the code stand behind --", args[1])
 	case args[0] == "-":
-		s.name = "standard input"
+		s.name, s.program, s.isInput = "standard input", "-", true
 		if body, err = readLimited(stdin); err != nil {
 			return s, usagef("standard input: %w", err)
 		}
 	default:
-		s.name = args[0]
+		s.name, s.program = args[0], filepath.Base(args[0])
 		if body, err = readScript(args[0]); err != nil {
 			return s, err
 		}

@@ -57,6 +57,7 @@ type cell struct {
 	end       protocol.EndOfExecution
 	failure   *protocol.ErrorData // held back: what the interrupt did to the code
 	died      *syscall.WaitStatus // of the kernel
+	input     *codeInput          // nil without one
 	group     *processGroup
 }
 
@@ -165,6 +166,10 @@ func (c *cell) event(e kernel.Event) {
 			return
 		}
 		c.emit(protocol.Event{Type: protocol.EventError, ErrorData: failure})
+	case "input":
+		if c.input != nil {
+			c.input.isOpen()
+		}
 	case "done":
 		select {
 		case <-c.done:
@@ -234,6 +239,19 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{}), last: time.Now()}
+	q, status, err := g.makeProgram(c, req)
+	if err != nil {
+		writeText(w, status, err.Error())
+		return
+	}
+	if req.Stdin != nil && req.Stdin.ID != "" {
+		if run.input, status, err = g.openInput(req.Stdin.ID); err != nil {
+			writeText(w, status, err.Error())
+			return
+		}
+		defer g.closeInput(run.input)
+		q.Stdin = run.input.path
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	queued := !c.tryTake()
@@ -273,7 +291,8 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	}
 	env := g.env()
 	maps.Copy(env, req.EnvVars)
-	q := kernel.Request{Op: "execute", ID: int64(c.count), Code: code, Env: env, Drain: r.Header.Get(protocol.HeaderDrain) == "1", Ack: true}
+	q.Op, q.ID, q.Code, q.Env, q.Ack = "execute", int64(c.count), code, env, true
+	q.Drain = r.Header.Get(protocol.HeaderDrain) == "1"
 	g.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)
 	run.finish(start)
 }

@@ -19,6 +19,8 @@ const (
 	maxSource      = 64 << 20
 	maxExecuteBody = 2*maxSource + 1<<20 // as JSON, which escapes
 	maxWaiting     = 256 << 20           // bytes of source of all calls that run or wait
+	maxName        = 255                 // bytes of a program's name, as of a file's
+	maxArgs        = 2 << 20             // bytes of a program's arguments, about what Linux allows
 )
 
 // readExecute reads and checks a request; its error is for the client, with this
@@ -52,6 +54,23 @@ func readExecute(w http.ResponseWriter, r *http.Request) (req protocol.ExecuteRe
 	}
 	if req.ContextID != "" && req.Language != "" {
 		return req, http.StatusBadRequest, errors.New("give context_id or language, not both")
+	}
+	if req.Stdin != nil && !validInput(req.Stdin.ID) {
+		return req, http.StatusBadRequest, errors.New("the input's id is not up to 64 letters, digits and dashes")
+	}
+	if p := req.Program; p != nil {
+		if strings.ContainsAny(p.Name, "/\x00") || p.Name == "." || p.Name == ".." || len(p.Name) > maxName {
+			return req, http.StatusBadRequest, fmt.Errorf("bad name of a program %.64q", p.Name)
+		}
+		size := 0
+		for _, a := range p.Args {
+			if strings.IndexByte(a, 0) >= 0 {
+				return req, http.StatusBadRequest, errors.New("an argument contains a NUL byte")
+			}
+			if size += len(a) + 1; size > maxArgs {
+				return req, http.StatusBadRequest, fmt.Errorf("the arguments are over the limit of %d MiB", maxArgs>>20)
+			}
+		}
 	}
 	return req, 0, nil
 }

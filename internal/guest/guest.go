@@ -74,6 +74,7 @@ type Guest struct {
 	children children
 	groups   *groups
 	contexts contexts
+	inputs   codeInputs
 	waiting  atomic.Int64 // bytes of the source of calls that run or wait
 	watches  watches
 	load     load
@@ -249,6 +250,8 @@ func (g *Guest) CodeInterpreter() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, "OK") })
 	mux.HandleFunc("POST /execute", g.handleExecute)
+	mux.HandleFunc("GET "+protocol.StdinPath, g.handleStdinProbe)
+	mux.HandleFunc("POST "+protocol.StdinPath+"/{id}", g.handleStdin)
 	mux.HandleFunc("GET /contexts", g.handleContexts)
 	mux.HandleFunc("POST /contexts", g.handleCreateContext)
 	mux.HandleFunc("POST /contexts/{id}/restart", g.handleRestartContext)

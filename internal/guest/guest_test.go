@@ -84,11 +84,13 @@ type call struct {
 	language, context, code string
 	env                     map[string]string
 	header                  map[string]string
+	program                 *protocol.Program
+	stdin                   *protocol.Stdin
 }
 
 func (b *box) request(ctx context.Context, c call) *http.Response {
 	b.Helper()
-	body, _ := json.Marshal(protocol.ExecuteRequest{Code: c.code, Language: c.language, ContextID: c.context, EnvVars: c.env})
+	body, _ := json.Marshal(protocol.ExecuteRequest{Code: c.code, Language: c.language, ContextID: c.context, EnvVars: c.env, Program: c.program, Stdin: c.stdin})
 	req, _ := http.NewRequestWithContext(ctx, "POST", b.code.URL+"/execute", bytes.NewReader(body))
 	for k, v := range c.header {
 		req.Header.Set(k, v)

@@ -24,7 +24,9 @@ const (
 	// HeaderMaxOutput bounds stdout and stderr, in bytes for each stream.
 	HeaderMaxOutput = "Cubby-Max-Output"
 	// HeaderDrain, set to 1, asks JavaScript to end only when nothing is pending
-	// any more, timers and sockets included, as `node file.js` does.
+	// any more, timers and sockets included, as `node file.js` does. With a Program
+	// Python, too, ends as an interpreter does: it waits for its threads and calls
+	// what atexit knows.
 	HeaderDrain = "Cubby-Drain"
 )
 
@@ -35,7 +37,34 @@ type ExecuteRequest struct {
 	ContextID string            `json:"context_id,omitempty"`
 	Language  string            `json:"language,omitempty"`
 	EnvVars   map[string]string `json:"env_vars,omitempty"`
+	// Program runs the code as a program of its own would run (Cubby).
+	Program *Program `json:"cubbyProgram,omitempty"`
+	// Stdin gives the code a standard input (Cubby). Without it there is none, as
+	// with E2B: Python's input() raises.
+	Stdin *Stdin `json:"cubbyStdin,omitempty"`
 }
+
+// Program is how code learns its own name and arguments.
+type Program struct {
+	// Name is the file that the code came from, without a folder, "-" for standard
+	// input and "" for a piece of code that is in no file. The file is
+	// made in the context's folder, unless there is one.
+	Name string   `json:"name,omitempty"`
+	Args []string `json:"args,omitempty"`
+}
+
+// Stdin is the standard input of an execution.
+type Stdin struct {
+	// ID names the input, as the client chose it: up to 64 letters, digits and
+	// dashes, and nobody else should be able to guess it. What is sent to
+	// POST StdinPath/ID while the execution runs is what the code reads, until a
+	// request with the query "end" is through. Without an ID the input is empty.
+	ID string `json:"id,omitempty"`
+}
+
+// StdinPath is where the input of executions is sent to. A GET of it answers 204
+// where executions take Program and Stdin (Cubby).
+const StdinPath = "/execute/stdin"
 
 // Context is a kernel with its own state and working directory.
 type Context struct {

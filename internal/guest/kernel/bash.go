@@ -22,7 +22,7 @@ import (
 
 // bashLoop is what the shell runs; see bash.sh. It is one line, so that the lines
 // of a cell count from 1 in bash's messages.
-const bashLoop = `. "$2/bash.sh"; { while :; do while __cubby_status=$?; builtin trap - DEBUG ERR RETURN; __cubby_next; do builtin eval "$__cubby_code" </dev/null >&14 2>&15; done; done; } 200>&- 201>&- 202>&- 203>&- 204>&- 205>&-`
+const bashLoop = `. "$2/bash.sh"; { while :; do while __cubby_status=$?; builtin trap - DEBUG ERR RETURN; __cubby_next; do builtin eval "$__cubby_code" <"$__cubby_in" >&14 2>&15; done; done; } 200>&- 201>&- 202>&- 203>&- 204>&- 205>&-`
 
 // firstShellFD is where the shell finds our descriptors; lower ones are the code's.
 const firstShellFD = 200
@@ -35,7 +35,7 @@ const firstShellFD = 200
 // The shell gets the code through an anonymous file in memory: no argument, no
 // terminal, no file on a disk that may be full, and no limit on the length of a
 // line. Orders (`run ID`, `restore`, `fresh`) and answers (`hello`, `ready
-// STATUS`, `start ID`, `done ID STATUS`, `leave`) are short lines on two pipes.
+// STATUS`, `start ID`, `input`, `done ID STATUS`, `leave`) are short lines on two pipes.
 func BashMain() int {
 	// The shell dies with the thread that started it, so that thread must stay.
 	runtime.LockOSThread()
@@ -154,13 +154,14 @@ func (k *bashKernel) readRequests(r io.Reader) error {
 
 func (k *bashKernel) run(q Request) error {
 	setup, teardown := bashEnv(q.Env, q.Cwd)
+	first := bashProgram(q, &setup, &teardown)
 	if _, err := k.code.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("rewind the code: %w", err)
 	}
 	if err := k.code.Truncate(0); err != nil {
 		return fmt.Errorf("empty the code: %w", err)
 	}
-	for _, s := range []string{setup, teardown, q.Code} {
+	for _, s := range []string{setup, teardown, first + q.Code} {
 		if _, err := io.WriteString(k.code, strings.ReplaceAll(s, "\x00", "")+"\x00"); err != nil {
 			return fmt.Errorf("write the code: %w", err)
 		}
@@ -208,6 +209,11 @@ func (k *bashKernel) readAnswers(r io.Reader) error {
 				_ = syscall.Kill(-k.pid, syscall.SIGINT)
 			}
 			k.mu.Unlock()
+		case "input":
+			k.mu.Lock()
+			id := k.id
+			k.mu.Unlock()
+			err = k.send(Event{Ev: "input", ID: id})
 		case "leave":
 			// A fresh shell cannot be interrupted before it is ready.
 			k.mu.Lock()
@@ -305,6 +311,39 @@ func bashEnv(env map[string]string, cwd string) (setup, teardown string) {
 		set.WriteString("builtin true\n")
 	}
 	return set.String(), reset.String()
+}
+
+// bashProgram adds what q says of its program and its input to setup and
+// teardown, and returns what stands before the code, on its first line. The
+// positional parameters stay, as they do when a cell sets them itself.
+func bashProgram(q Request, setup, teardown *string) (first string) {
+	if q.Stdin != "" {
+		*setup = "__cubby_in=" + bashQuote(q.Stdin) + "\n" + *setup
+		*teardown += "__cubby_in=/dev/null\n"
+		first = "builtin printf 'input\\n' >&13; " // the pipe is open by then
+	}
+	if q.Program == nil {
+		return first
+	}
+	name := q.Program.Name
+	if name == "" || name == "-" {
+		name = "bash"
+	}
+	*setup = "BASH_ARGV0=" + bashQuote(name) + "\n" + *setup
+	*teardown += "BASH_ARGV0=bash\n"
+	first += "builtin set --"
+	for _, a := range q.Program.Args {
+		first += " " + bashQuoteLine(a)
+	}
+	return first + "; "
+}
+
+// bashQuoteLine is bashQuote in one line, whatever s holds.
+func bashQuoteLine(s string) string {
+	if !strings.Contains(s, "\n") {
+		return bashQuote(s)
+	}
+	return strings.ReplaceAll(bashQuote(s), "\n", `'$'\n''`)
 }
 
 func bashQuote(s string) string {

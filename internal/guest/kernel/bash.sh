@@ -20,7 +20,7 @@
 # it hid none.
 
 __cubby_id='' __cubby_trap_exit='' __cubby_status=0
-__cubby_setup='' __cubby_teardown='' __cubby_code=''
+__cubby_setup='' __cubby_teardown='' __cubby_code='' __cubby_in=/dev/null
 
 # A cell may say what runs at its end, as a script may: that trap is kept here,
 # because the real EXIT trap is ours. Everything else goes to the builtin.

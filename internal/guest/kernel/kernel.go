@@ -2,7 +2,7 @@
 // how to start one.
 //
 // A kernel is a process that keeps the state of a programming language between
-// calls. It has /dev/null as standard input, pipes as standard output and error
+// calls. It has /dev/null as standard input (but see Request.Stdin), pipes as standard output and error
 // (the code and its children write there directly) and, on descriptor 3, one end
 // of a stream socket that carries one JSON object a line: requests in, events out
 // (see [Request] and [Event]). A kernel runs one request at a time and survives a
@@ -55,11 +55,29 @@ type Request struct {
 	// Cwd is the working directory for this call alone; empty leaves it as it is.
 	Cwd string `json:"cwd,omitempty"`
 	// Drain asks JavaScript to answer "done" only when nothing is pending any
-	// more, timers and sockets included, as `node file.js` ends. Others ignore it.
+	// more, timers and sockets included, as `node file.js` ends. Python waits for
+	// its threads and calls what atexit knows if there is a Program, too. Bash
+	// ignores it.
 	Drain bool `json:"drain,omitempty"`
+	// Program says what the code takes itself for; nil is a cell of no name.
+	Program *Program `json:"program,omitempty"`
+	// Stdin is a file that is the standard input for this call; empty means that
+	// there is none. The kernel says "input" once it has opened it: until then
+	// somebody must hold a named pipe open for writing.
+	Stdin string `json:"stdin,omitempty"`
 	// Ack says that each result but a main one is answered with OpAck: the
 	// kernel waits for it before code goes on to print.
 	Ack bool `json:"ack,omitempty"`
+}
+
+// Program is how code learns its own name and arguments, as an interpreter tells
+// it: sys.argv, process.argv, $0 and $1.
+type Program struct {
+	// Name is the name of the file, "-" for standard input, "" for none.
+	Name string `json:"name,omitempty"`
+	// File is the absolute path of the source, if it is in a file.
+	File string   `json:"file,omitempty"`
+	Args []string `json:"args,omitempty"`
 }
 
 // OpAck is the Op of the answer to a result.
@@ -75,7 +93,8 @@ const (
 
 // Event is what a kernel says. Which fields are set depends on Ev.
 type Event struct {
-	// Ev is "ready" (once), "result", "error", or "done" (last of a request).
+	// Ev is "ready" (once), "input" (see Request.Stdin), "result", "error", or
+	// "done" (last of a request).
 	Ev string `json:"ev"`
 	ID int64  `json:"id,omitempty"`
 

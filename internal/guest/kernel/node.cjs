@@ -17,6 +17,7 @@ const path = require('path');
 const util = require('util');
 const vm = require('vm');
 const Module = require('module');
+const EventEmitter = require('events');
 const { Writable } = require('stream');
 const { pathToFileURL } = require('url');
 const { jsonOf } = require('./node_json.cjs');
@@ -127,10 +128,11 @@ async function cellImport(spec, options) {
   if (/^\.{0,2}\//.test(spec)) return import(pathToFileURL(path.resolve(dir, spec)).href);
   return import(pathToFileURL(here().resolve(spec)).href);
 }
+let programFile = ''; // of the cell that runs as a program
 const meta = {
-  get url() { return pathToFileURL(path.join(process.cwd(), 'cell.js')).href; },
-  get dirname() { return process.cwd(); },
-  get filename() { return path.join(process.cwd(), 'cell.js'); },
+  get url() { return pathToFileURL(meta.filename).href; },
+  get dirname() { return path.dirname(meta.filename); },
+  get filename() { return programFile || path.join(process.cwd(), 'cell.js'); },
   resolve: (s) => (/^\.{0,2}\//.test(s) ? pathToFileURL(path.resolve(s)).href : pathToFileURL(here().resolve(s)).href),
 };
 
@@ -249,7 +251,7 @@ display.svg = (s) => display({ 'image/svg+xml': String(s) });
 
 // ---- Errors
 
-const cells = new Map(); // file name -> {edits, map}
+const cells = new Map(); // file name -> {edits, map, shown}
 
 function locate(text) {
   return text.replace(/(<cell \d+>):(\d+)(?::(\d+))?/g, (all, file, line, col) => {
@@ -261,7 +263,7 @@ function locate(text) {
       const e = c.map.findEntry(line - 1, col - 1);
       if (e && e.originalLine !== undefined) [line, col] = [e.originalLine + 1, e.originalColumn + 1];
     }
-    return `${file}:${line}:${col}`;
+    return `${c.shown}:${line}:${col}`;
   });
 }
 
@@ -300,7 +302,8 @@ function interrupted() {
 }
 
 // V8 words the complaint, acorn knows the place.
-function syntaxError(src, file, err) {
+function syntaxError(src, cellName, err) {
+  const file = programFile || cellName;
   let message = err.message.replace(/ \(\d+:\d+\)$/, '');
   try {
     new vm.Script(`(async()=>{${src}\n})`, { filename: file });
@@ -327,12 +330,16 @@ function describeThrown(err) {
   return err && err.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? interrupted() : describe(err);
 }
 
-// Sets the environment and folder of one call; returns what puts them back.
+// Sets the environment, folder, name and input of one call; returns what puts them
+// back.
 function enter(req) {
   const old = Object.keys(req.env || {}).map((k) => [k, process.env[k]]);
   for (const [k] of old) process.env[k] = req.env[k];
   const dir = req.cwd ? process.cwd() : '';
+  let leaveProgram = () => {};
   const leave = () => {
+    programFile = '';
+    leaveProgram();
     for (const [k, v] of old) {
       if (v === undefined) delete process.env[k];
       else process.env[k] = v;
@@ -341,6 +348,10 @@ function enter(req) {
   };
   try {
     if (req.cwd) process.chdir(req.cwd);
+    if (req.program || req.stdin) {
+      programFile = (req.program && req.program.file) || '';
+      leaveProgram = require('./node_program.cjs').enter(req, () => send({ ev: 'input', id: req.id }));
+    }
   } catch (e) {
     leave();
     throw e;
@@ -367,6 +378,15 @@ function execute(req) {
     ack: req.ack === true,
     finish(error) {
       if (!cell || cell.id !== req.id) return;
+      // A program is told that it ends; once, whatever comes of it.
+      if (req.program && req.drain && !me.told) {
+        me.told = true;
+        try {
+          process.emit('exit', error ? 1 : Number(process.exitCode) || 0);
+        } catch (e) {
+          error = error || describe(e);
+        }
+      }
       if (error) send({ ev: 'error', id: req.id, name: error.name, value: error.value, traceback: error.traceback });
       cell = null;
       wire.ref();
@@ -388,11 +408,12 @@ function execute(req) {
   } catch (e) {
     return me.finish(e instanceof SyntaxError && e.loc ? syntaxError(req.code, file, e) : describe(e));
   }
-  cells.set(file, { edits: code.edits, map: sourceMap(req.code) });
+  cells.set(file, { edits: code.edits, map: sourceMap(req.code), shown: programFile || file });
   run(me, file, code, req).catch((e) => me.finish(describeThrown(e)));
 }
 
-// A script that ends in setTimeout(...) has nothing to show for it.
+// A script that ends in setTimeout(...) has nothing to show for it, nor has a
+// program that ends in process.stdin.on(...) or server.listen(...).
 function isTimer(value) {
   return isObject(value) && !util.types.isProxy(value) && (value instanceof Timeout || value instanceof Immediate);
 }
@@ -417,7 +438,7 @@ async function run(me, file, code, req) {
   if (code.async) ({ value } = { value: await value });
   if (code.shows && util.types.isPromise(value)) value = await value;
   if (cell !== me) return; // interrupted, or failed elsewhere
-  if (code.shows && value !== undefined && !isTimer(value)) {
+  if (code.shows && value !== undefined && !isTimer(value) && !(req.program && value instanceof EventEmitter)) {
     const data = await bundle(value);
     if (cell === me) sendResult(true, data);
   }

@@ -104,6 +104,8 @@ class Kernel:
         self.main = type(sys)("__main__")
         self.ns = self.main.__dict__
         self.ns["__builtins__"] = builtins
+        self.file = None  # of the cell that runs as a program
+        self.input_encoding = ("utf-8", "strict")  # with its errors, as the interpreter chose it
         self.cell = 0  # number of the cell that runs or ran last
         self.id = 0  # its id on the wire
         self.thread = _thread.get_ident()
@@ -214,7 +216,7 @@ class Kernel:
         try:
             self.prepare(message, undo)
             _signal.signal(SIGINT, _signal.default_int_handler)
-            failure = self.guarded(message.get("code", ""))
+            failure = self.guarded(message.get("code", ""), message.get("drain") and "program" in message)
         except BaseException as e:  # an interrupt at the very edge, a bad directory
             failure = failure or self.describe(e)
         calm()
@@ -242,12 +244,17 @@ class Kernel:
             except OSError:
                 undo.append((os.chdir, os.path.expanduser("~")))
             os.chdir(cwd)
+        if "program" in message or "stdin" in message:
+            part("python_program").enter(message, undo)
         for finder in list(sys.path_importer_cache.values()):
             if hasattr(finder, "invalidate_caches"):
                 finder.invalidate_caches()  # a file written by the cell before is found
 
-    def guarded(self, code):
-        """Run a cell and show its figures; return how it failed, or None."""
+    def guarded(self, code, ends):
+        """Run a cell and show its figures; return how it failed, or None.
+
+        ends says that it is a program that ends as one.
+        """
         failure = None
         try:
             if self.shell:
@@ -259,12 +266,14 @@ class Kernel:
         try:
             if "matplotlib.pyplot" in sys.modules and os.getpid() == self.pid:
                 part("python_display").show_figures()
+            if ends and os.getpid() == self.pid:
+                part("python_program").finish()
         except BaseException as e:
             failure = failure or self.describe(e)
         return failure
 
     def run(self, code):
-        name = "<cell %d>" % self.cell
+        name = self.file or "<cell %d>" % self.cell
         if code.startswith("\ufeff"):
             code = code[1:]  # a byte order mark, from a file
         self.remember(name, code)
@@ -521,6 +530,8 @@ def flushed(call):
 
 def start(args):
     kernel.open()
+    if sys.stdin is not None:
+        kernel.input_encoding = sys.stdin.encoding, sys.stdin.errors
     sys.stdin = sys.__stdin__ = output.Stdin()
     output.open_streams(True)
     calm()

@@ -1,0 +1,66 @@
+"""Cells that run as a program does: with a name, arguments, input and an end."""
+
+import io
+import os
+import sys
+
+
+def enter(message, undo):
+    """Prepare what the cell is told; undo gets what puts back what was there."""
+    program = message.get("program")
+    if program is not None:
+        file = program.get("file")
+        undo.append((setattr, sys, "argv", sys.argv))
+        sys.argv = [program.get("name") or "-c"] + (program.get("args") or [])
+        if file:
+            undo.append((setattr, kernel, "file", None))
+            undo.append((kernel.ns.pop, "__file__", None))
+            kernel.file = kernel.ns["__file__"] = file
+    if message.get("stdin"):
+        undo.append((close_input, sys.stdin, sys.__stdin__))
+        open_input(message["stdin"])
+
+
+def open_input(path):
+    lay(path)
+    kernel.send('{"ev":"input","id":%d}' % kernel.id)
+    encoding, errors = kernel.input_encoding
+    raw = io.FileIO(0, "rb", closefd=False)
+    raw.name = "<stdin>"
+    stream = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors, newline="\n")
+    stream.mode = "r"
+    sys.stdin = sys.__stdin__ = stream
+
+
+def close_input(current, original):
+    lay(os.devnull)
+    if sys.stdin is sys.__stdin__:
+        sys.stdin = current
+    sys.__stdin__ = original
+
+
+def lay(path):
+    """Make the file descriptor 0, which children inherit."""
+    fd = os.open(path, os.O_RDONLY)
+    if fd:
+        os.dup2(fd, 0)
+        os.close(fd)
+
+
+def finish():
+    """End as an interpreter does: after its threads, with what atexit knows."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        for call in reversed(getattr(threading, "_threading_atexits", [])):
+            call()  # pools send their idle threads home
+        pools = sys.modules.get("concurrent.futures.thread")
+        if pools is not None:
+            pools._shutdown = False  # a later cell may use them
+        while True:
+            others = [t for t in threading.enumerate() if not t.daemon and t is not threading.current_thread()]
+            if not others:
+                break
+            for thread in others:
+                thread.join()
+    if "atexit" in sys.modules:
+        sys.modules["atexit"]._run_exitfuncs()
