@@ -17,7 +17,7 @@ const (
 	CodeInvalidArgument  Code = iota + 1 // 400: the request makes no sense
 	CodeUnauthenticated                  // 401: no key or token, or a wrong one
 	CodePermissionDenied                 // 403: known, but not allowed
-	CodeNotFound                         // 404: no such sandbox, context, template or file
+	CodeNotFound                         // 404: no such sandbox, context, language, template or file
 	CodeTimeout                          // 408: it took too long
 	CodeConflict                         // 409: not in this state
 	CodeRateLimited                      // 429: too many requests or sandboxes

@@ -175,7 +175,20 @@ describe('languages', () => {
   });
 
   test('one that is not there', async () => {
-    await assert.rejects(run('1', { language: 'cobol' }), error('SandboxError', /500/));
+    const named = error('NotFoundError', /unknown language "cobol"; this sandbox runs python/);
+    await assert.rejects(run('1', { language: 'cobol' }), named);
+    await assert.rejects(sandbox.createCodeContext({ language: 'cobol' }), named);
+  });
+
+  test('a folder that is refused, or not there', async () => {
+    await assert.rejects(sandbox.createCodeContext({ cwd: '/root' }), error('SandboxError', /^400 /));
+    await assert.rejects(sandbox.createCodeContext({ cwd: '/no/such/folder' }), error('SandboxError', /^400 /));
+  });
+
+  test('an environment that is too large', async () => {
+    await assert.rejects(run('1', { envs: { BIG: 'x'.repeat(1 << 20) } }), error('SandboxError', /^413 /));
+    const told = error('InvalidArgumentError', /the environment is too large: "BIG" has 1048580 bytes, and a variable can have 131071/);
+    await assert.rejects(sandbox.commands.run('true', { envs: { BIG: 'x'.repeat(1 << 20) } }), told);
   });
 });
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -327,4 +328,49 @@ func FuzzReadExecute(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestContextFolder makes contexts in folders that the code's user may not enter,
+// or not any more.
+func TestContextFolder(t *testing.T) {
+	b := newBox(t, func(c *Config) {
+		if os.Getuid() == 0 { // whom nothing is refused
+			c.SwitchUser, c.UID, c.GID = true, 65534, 65534
+		}
+	})
+	if err := os.Chmod(filepath.Dir(b.home), 0o711); err != nil { // of all folders of this test
+		t.Fatal(err)
+	}
+	folder := filepath.Join(b.home, "folder")
+	if err := os.Mkdir(folder, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := "cwd '" + folder + "': permission denied"
+	for _, language := range []string{python, bash} {
+		body := fmt.Sprintf(`{"language":%q,"cwd":%q}`, language, folder)
+		if status, text := b.post("/contexts", body); status != 400 || text != want {
+			t.Errorf("%s: %d %q, want 400 %q", language, status, text, want)
+		}
+	}
+	if n := len(b.g.contexts.all); n > 2 {
+		t.Errorf("%d contexts are left", n)
+	}
+	if err := os.Chmod(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	status, text := b.post("/contexts", fmt.Sprintf(`{"language":"bash","cwd":%q}`, folder))
+	var c protocol.Context
+	if err := json.Unmarshal([]byte(text), &c); err != nil || status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	// Code that closes its folder loses the folder, and nothing else.
+	if err := os.Chmod(folder, 0); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := b.post("/contexts/"+c.ID+"/restart", ""); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if a := b.run(call{context: c.ID, code: "pwd"}); a.stdout != b.home+"\n" {
+		t.Errorf("%q %q, want %q", a.stdout, a.stderr, b.home)
+	}
 }

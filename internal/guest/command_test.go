@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -235,6 +236,15 @@ func TestCommandEnds(t *testing.T) {
 	}
 }
 
+// numbered are n variables of size bytes each, beside their names.
+func numbered(n, size int) map[string]string {
+	env := map[string]string{}
+	for i := range n {
+		env[fmt.Sprintf("V%d", i)] = strings.Repeat("x", size)
+	}
+	return env
+}
+
 func TestCommandIsRefused(t *testing.T) {
 	b := newBox(t)
 	dir := "/nonexistent"
@@ -258,7 +268,15 @@ func TestCommandIsRefused(t *testing.T) {
 		{"no command", &envd.StartRequest{}, "", connect.CodeInvalidArgument, "no command"},
 		{"NUL in an argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"a\x00b"}}}, "", connect.CodeInvalidArgument, "invalid argument"},
 		{"bad variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"A=B": "c"}}}, "", connect.CodeInvalidArgument, "bad environment variable"},
-		{"arguments without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", maxConfig)}}}, "", connect.CodeInvalidArgument, "put them into a file"},
+		{"arguments without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, 2<<10)}}, "", connect.CodeInvalidArgument, "put them into a file"},
+		{"long argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", 1<<20)}}}, "", connect.CodeInvalidArgument,
+			"an argument has 1048576 bytes, and can have 131071: put it into a file"},
+		{"large variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"BIG": strings.Repeat("x", 1<<20)}}}, "", connect.CodeInvalidArgument,
+			`the environment is too large: "BIG" has 1048580 bytes, and a variable can have 131071`},
+		{"many variables", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: numbered(20_000, 1)}}, "", connect.CodeInvalidArgument,
+			"the environment is too large: it has 20000 variables, and can have 4096"},
+		{"many large variables", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: numbered(30, 100_000)}}, "", connect.CodeInvalidArgument,
+			"the environment is too large: it has 3000"},
 		{"terminal without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true"}, Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 1 << 20, Rows: 1}}}, "", connect.CodeInvalidArgument, "65535"},
 		{"message without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", maxRequest)}}}, "", connect.CodeResourceExhausted, ""},
 	} {

@@ -18,10 +18,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
 
-// maxConfig bounds, in bytes, the arguments and the environment of one command, as
-// Linux does.
-const maxConfig = 2 << 20
-
 // newCommand prepares the command that req asks for, as user a. Its errors are
 // connect's. Whoever gets one starts it with spawn.
 func (g *Guest) newCommand(a account, req *envd.StartRequest) (*command, error) {
@@ -30,15 +26,16 @@ func (g *Guest) newCommand(a account, req *envd.StartRequest) (*command, error) 
 		config = &envd.ProcessConfig{}
 	}
 	invalid := func(err error) (*command, error) { return nil, connect.NewError(connect.CodeInvalidArgument, err) }
-	if configSize(config) > maxConfig {
-		return invalid(fmt.Errorf("the arguments and variables are longer than %d MiB: put them into a file", maxConfig>>20))
-	}
 	cwd, err := g.commandDir(a, config.GetCwd())
 	if err != nil {
 		return invalid(err)
 	}
 	env, err := g.commandEnv(a, config.GetEnvs(), req.GetPty() != nil)
 	if err != nil {
+		return invalid(err)
+	}
+	args := append([]string{config.GetCmd()}, config.GetArgs()...)
+	if err := checkSize(args, env); err != nil {
 		return invalid(err)
 	}
 	path, err := lookPath(config.GetCmd(), env)
@@ -52,7 +49,7 @@ func (g *Guest) newCommand(a account, req *envd.StartRequest) (*command, error) 
 		patience: defaultPatience,
 	}
 	c.cmd = &exec.Cmd{
-		Path: path, Args: append([]string{config.GetCmd()}, config.GetArgs()...), Dir: cwd, Env: env,
+		Path: path, Args: args, Dir: cwd, Env: env,
 		// A session of its own: a signal to its process group is none to ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -97,6 +94,9 @@ func (g *Guest) commandDir(a account, dir string) (string, error) {
 // commandEnv returns the environment of a command. Of a name that is there twice,
 // the last one counts: the request's goes before the sandbox's.
 func (g *Guest) commandEnv(a account, request map[string]string, pty bool) ([]string, error) {
+	if err := checkEnv(request); err != nil {
+		return nil, err
+	}
 	var env []string
 	if pty {
 		env = append(env, "TERM=xterm-256color", "LANG=C.UTF-8", "LC_ALL=C.UTF-8")
@@ -107,9 +107,6 @@ func (g *Guest) commandEnv(a account, request map[string]string, pty bool) ([]st
 		env = append(env, k+"="+v)
 	}
 	for k, v := range request {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.Contains(v, "\x00") {
-			return nil, fmt.Errorf("bad environment variable %q", k)
-		}
 		env = append(env, k+"="+v)
 	}
 	return env, nil

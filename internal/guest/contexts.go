@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"slices"
@@ -34,8 +35,9 @@ type codeContext struct {
 	turn   chan struct{}
 
 	// Guarded by turn.
-	count int    // cells since the kernel was asked for
-	ended string // how the last kernel ended, until a fresh one has said so
+	count  int    // cells since the kernel was asked for
+	ended  string // how the last kernel ended, until a fresh one has said so
+	strict bool   // its folder was asked for and has had no kernel yet: no other will do
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // deleted: it gets no kernel any more
@@ -63,7 +65,44 @@ func normalise(name string) (language, kernelLanguage string, err error) {
 	case "bash", "sh", "shell":
 		return bash, bash, nil
 	}
-	return "", "", fmt.Errorf("unknown language %q: this sandbox runs python, javascript, typescript and bash", name)
+	return "", "", errUnknown
+}
+
+// errUnknown says that a language is none of ours.
+var errUnknown = errors.New("unknown")
+
+// noLanguage says what is wrong with a language that does not run here, and which
+// do.
+func (g *Guest) noLanguage(name string, why error) string {
+	var have []string
+	for _, x := range []struct{ language, kernel string }{{python, python}, {javascript, javascript}, {typescript, javascript}, {bash, bash}} {
+		if g.cfg.Interpreters[x.kernel] != "" {
+			have = append(have, x.language)
+		}
+	}
+	problem := why.Error()
+	if errors.Is(why, errUnknown) {
+		problem = fmt.Sprintf("unknown language %q", cut(name))
+	}
+	if len(have) == 0 {
+		return problem + ": this sandbox runs none"
+	}
+	return problem + "; this sandbox runs " + strings.Join(have, ", ")
+}
+
+// writeNoKernel answers that there is no kernel for a call in that language. E2B's
+// packages show the text of a 404 and of nothing else.
+func (g *Guest) writeNoKernel(w http.ResponseWriter, language string, err error) {
+	switch {
+	case errors.Is(err, errMissing), errors.Is(err, errUnknown):
+		writeText(w, http.StatusNotFound, g.noLanguage(language, err))
+	case errors.Is(err, errRefused):
+		writeText(w, http.StatusBadRequest, err.Error())
+	case errors.As(err, new(deletedError)):
+		writeText(w, http.StatusNotFound, err.Error())
+	default:
+		writeText(w, http.StatusInternalServerError, err.Error())
+	}
 }
 
 // byDefault returns the default context of a kernel's language.
@@ -138,8 +177,17 @@ func (c *codeContext) process() *kernelProcess {
 	return c.proc
 }
 
+// deletedError says that there is no context of that id.
+type deletedError string
+
+func (id deletedError) Error() string { return fmt.Sprintf("Context %s not found", string(id)) }
+
 // errMissing is what an error wraps when the interpreter is not there.
 var errMissing = errors.New("not installed")
+
+// errRefused is what an error wraps when the code's user may not enter the folder
+// of a context.
+var errRefused = errors.New("permission denied")
 
 // ensure returns the context's kernel and starts one if there is none. fresh is
 // how the one before ended, if one did. The caller has the turn.
@@ -166,7 +214,7 @@ func (g *Guest) ensure(ctx context.Context, c *codeContext) (k *kernelProcess, f
 	if gone {
 		k.stop()
 		<-k.ended
-		return nil, "", fmt.Errorf("Context %s not found", c.ID)
+		return nil, "", deletedError(c.ID)
 	}
 	fresh, c.ended = c.ended, ""
 	return k, fresh, nil
@@ -196,6 +244,12 @@ func (g *Guest) launch(ctx context.Context, c *codeContext) (*kernelProcess, err
 		cwd = g.cfg.Home // the code removed it
 	}
 	k, err := g.startKernel(command, cwd)
+	if errors.Is(err, fs.ErrPermission) && cwd != g.cfg.Home {
+		if c.strict {
+			return nil, fmt.Errorf("cwd '%s': %w", cwd, errRefused)
+		}
+		k, err = g.startKernel(command, g.cfg.Home) // the code has closed it
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -203,6 +257,7 @@ func (g *Guest) launch(ctx context.Context, c *codeContext) (*kernelProcess, err
 	defer limit.Stop()
 	select {
 	case <-k.ready:
+		c.strict = false
 		return k, nil
 	case <-k.ended:
 		err = fmt.Errorf("the %s kernel ended at once (%s)", c.kernel, describe(k.status))
@@ -270,12 +325,16 @@ func (g *Guest) handleContexts(w http.ResponseWriter, _ *http.Request) {
 func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 	var req protocol.CreateContextRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&req); err != nil && r.ContentLength != 0 {
-		writeText(w, http.StatusBadRequest, "bad request: "+err.Error())
+		status := http.StatusBadRequest
+		if errors.As(err, new(*http.MaxBytesError)) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		writeText(w, status, "bad request: "+err.Error())
 		return
 	}
 	lang, kernelLanguage, err := normalise(req.Language)
 	if err != nil {
-		writeText(w, http.StatusInternalServerError, err.Error())
+		g.writeNoKernel(w, req.Language, err)
 		return
 	}
 	if req.Shell != "" && (req.Shell != "ipython" || lang != python) {
@@ -293,6 +352,7 @@ func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 	g.byDefault(python) // they come first in the list
 	g.byDefault(javascript)
 	c := g.newContext(lang, kernelLanguage, cwd, req.Shell)
+	c.strict = req.Cwd != ""
 	_ = c.take(g.ctx)
 	g.contexts.mu.Lock()
 	full := len(g.contexts.all) >= maxContexts
@@ -301,14 +361,14 @@ func (g *Guest) handleCreateContext(w http.ResponseWriter, r *http.Request) {
 	}
 	g.contexts.mu.Unlock()
 	if full {
-		writeText(w, http.StatusInternalServerError, fmt.Sprintf("a sandbox has at most %d contexts", maxContexts))
+		writeText(w, http.StatusTooManyRequests, fmt.Sprintf("a sandbox has at most %d contexts", maxContexts))
 		return
 	}
 	_, _, err = g.ensure(r.Context(), c)
 	c.give()
 	if err != nil {
 		g.forget(c.ID)
-		writeText(w, http.StatusInternalServerError, err.Error())
+		g.writeNoKernel(w, lang, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, c.Context)
@@ -329,7 +389,7 @@ func (g *Guest) handleRestartContext(w http.ResponseWriter, r *http.Request) {
 	_, _, err := g.ensure(r.Context(), c)
 	c.give()
 	if err != nil {
-		writeText(w, http.StatusInternalServerError, err.Error())
+		g.writeNoKernel(w, c.Language, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, nil)

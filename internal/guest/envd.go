@@ -245,10 +245,8 @@ func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Guest) checkInit(req protocol.InitRequest) error {
-	for name, v := range req.EnvVars {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
-			return fmt.Errorf("bad environment variable %q", cut(name))
-		}
+	if err := checkEnv(req.EnvVars); err != nil {
+		return err
 	}
 	if _, err := g.account(req.DefaultUser); err != nil {
 		return err

@@ -227,7 +227,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	} else {
 		lang, kernelLanguage, err := normalise(req.Language)
 		if err != nil {
-			writeText(w, http.StatusInternalServerError, err.Error())
+			g.writeNoKernel(w, req.Language, err)
 			return
 		}
 		language, c = lang, g.byDefault(kernelLanguage)
@@ -267,7 +267,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 			run.finish(start)
 			return
 		}
-		writeText(w, http.StatusInternalServerError, err.Error())
+		g.writeNoKernel(w, language, err)
 		return
 	}
 	c.count++

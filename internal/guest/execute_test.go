@@ -330,6 +330,7 @@ func TestContexts(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	_ = os.Mkdir(filepath.Join(b.home, "sub"), 0o755)
+	_ = os.WriteFile(filepath.Join(b.home, "file"), nil, 0o644)
 	var c protocol.Context
 	status, text := do("POST", "/contexts", `{"language":"py","cwd":"sub"}`)
 	if err := json.Unmarshal([]byte(text), &c); err != nil || status != 200 {
@@ -359,12 +360,19 @@ func TestContexts(t *testing.T) {
 	}{
 		{"DELETE", "/contexts/nope", "", 404, "Context nope not found"},
 		{"POST", "/contexts/nope/restart", "", 404, "Context nope not found"},
-		{"POST", "/contexts", `{"language":"cobol"}`, 500, "unknown language"},
+		{"POST", "/contexts", `{"language":"cobol"}`, 404, `unknown language "cobol"; this sandbox runs python, javascript, typescript, bash`},
 		{"POST", "/contexts", `{"cwd":"/no/such"}`, 400, "does not exist"},
+		{"POST", "/contexts", `{"cwd":"file"}`, 400, "does not exist"},
+		{"POST", "/contexts", `{"cwd":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "too large"},
+		{"POST", "/execute", `{"code":"1","env_vars":{"A=":"b"}}`, 400, `bad environment variable "A="`},
+		{"POST", "/execute", `{"code":"1","env_vars":{"BIG":"` + strings.Repeat("x", 1<<20) + `"}}`, 413,
+			`the environment is too large: "BIG" has 1048580 bytes, and a variable can have 131071`},
+		{"POST", "/execute", `{"code":"1","env_vars":{` + manyVariables(20_000) + `}}`, 413,
+			"the environment is too large: it has 20000 variables, and can have 4096"},
 		{"POST", "/contexts", `{"shell":"fish"}`, 400, "unknown shell"},
 		{"POST", "/execute", `{"code":"1","context_id":"nope"}`, 404, "Context nope not found"},
 		{"POST", "/execute", `{"code":"1","context_id":"a","language":"python"}`, 400, "not both"},
-		{"POST", "/execute", `{"code":"1","language":"cobol"}`, 500, "unknown language"},
+		{"POST", "/execute", `{"code":"1","language":"cobol"}`, 404, `unknown language "cobol"; this sandbox runs python, javascript, typescript, bash`},
 		{"POST", "/execute", `{"code":"a\u0000b"}`, 400, "source contains NUL bytes"},
 		{"POST", "/execute", `{`, 400, "bad request"},
 		{"GET", "/health", ``, 200, `"OK"`},
@@ -375,17 +383,33 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// manyVariables are n variables as the inside of a JSON object.
+func manyVariables(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"V%d":""`, i))
+	}
+	return strings.Join(all, ",")
+}
+
 func TestMissingInterpreter(t *testing.T) {
 	b := newBox(t, func(c *Config) {
 		c.Interpreters = map[string]string{bash: "/no/such/bash"}
 		c.Missing = map[string]string{python: "apt-get install python3"}
 		c.Warm = []string{"python"}
 	})
-	for lang, want := range map[string]string{"python": "python is not installed: apt-get install python3", "javascript": "javascript is not installed", "bash": "/no/such/bash"} {
+	for lang, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"python":     {404, "python is not installed: apt-get install python3; this sandbox runs bash"},
+		"javascript": {404, "javascript is not installed"},
+		"bash":       {500, "/no/such/bash"},
+	} {
 		resp := b.request(context.Background(), call{language: lang, code: "1"})
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != 500 || !strings.Contains(string(text), want) {
+		if resp.StatusCode != want.status || !strings.Contains(string(text), want.text) {
 			t.Errorf("%s: %d %q", lang, resp.StatusCode, text)
 		}
 	}

@@ -47,10 +47,11 @@ func readExecute(w http.ResponseWriter, r *http.Request) (req protocol.ExecuteRe
 	if strings.IndexByte(req.Code, 0) >= 0 {
 		return req, http.StatusBadRequest, errors.New("source contains NUL bytes: it is not text")
 	}
-	for name, v := range req.EnvVars {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
-			return req, http.StatusBadRequest, fmt.Errorf("bad environment variable %q", name)
+	if err := checkEnv(req.EnvVars); err != nil {
+		if errors.As(err, new(badVariable)) {
+			return req, http.StatusBadRequest, err
 		}
+		return req, http.StatusRequestEntityTooLarge, err
 	}
 	if req.ContextID != "" && req.Language != "" {
 		return req, http.StatusBadRequest, errors.New("give context_id or language, not both")
