@@ -77,7 +77,10 @@ func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOp
 	defer root.Close()
 	d := downloader{
 		files: f, root: root, filter: opts.Filter,
-		filesLeft: cmp.Or(opts.MaxFiles, DefaultDownloadFiles), bytesLeft: cmp.Or(opts.MaxBytes, DefaultDownloadBytes),
+		full: map[string]bool{}, filesLeft: cmp.Or(opts.MaxFiles, DefaultDownloadFiles), bytesLeft: cmp.Or(opts.MaxBytes, DefaultDownloadBytes),
+	}
+	for _, e := range entries {
+		d.full[path.Dir(e.Path)] = true
 	}
 	for _, e := range entries {
 		rel, why := d.one(ctx, remote, e)
@@ -98,6 +101,7 @@ type downloader struct {
 	files     Files
 	root      *os.Root
 	filter    func(Entry) error
+	full      map[string]bool // folders in which something was listed
 	filesLeft int
 	bytesLeft int64
 	done      Download
@@ -117,6 +121,13 @@ func (d *downloader) one(ctx context.Context, remote string, e Entry) (rel strin
 	case e.IsDir():
 		if err := d.root.MkdirAll(filepath.FromSlash(rel), 0o777); err != nil {
 			return rel, fmt.Errorf("cannot make the folder: %w", err)
+		}
+		if d.full[e.Path] {
+			return rel, nil
+		}
+		// Empty, or one that a listing passes over.
+		if _, err := d.files.List(ctx, e.Path, 1); CodeOf(err) == CodePermissionDenied {
+			return rel, err
 		}
 		return rel, nil
 	case !e.Mode.IsRegular():

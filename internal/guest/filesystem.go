@@ -185,7 +185,8 @@ func (s *filesystemService) Remove(_ context.Context, req *connect.Request[envd.
 }
 
 // ListDir lists a folder, each folder before what is in it, down to depth. It
-// follows no link below the folder.
+// follows no link below the folder. Folders below that cannot be read are listed
+// without what is in them: whoever wants to know why lists them.
 func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[envd.ListDirRequest]) (*connect.Response[envd.ListDirResponse], error) {
 	_, name, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -222,12 +223,15 @@ func (l *listing) dir(dir string, depth uint32) error {
 		return connectError(dir, err)
 	}
 	for _, e := range entries {
+		name := path.Join(dir, e.Name())
 		st, err := e.Info()
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // gone meanwhile
 		}
-		name := path.Join(dir, e.Name())
-		entry := l.g.entry(name, st)
+		entry := &envd.EntryInfo{Name: strings.ToValidUTF8(e.Name(), "\uFFFD"), Path: strings.ToValidUTF8(name, "\uFFFD"), Type: fileType(e.Type())}
+		if err == nil { // else the folder tells names and nothing more
+			entry = l.g.entry(name, st)
+		}
 		l.bytes += proto.Size(entry)
 		if len(l.entries) == maxEntries || l.bytes > maxListBytes {
 			return connect.NewError(connect.CodeResourceExhausted,
@@ -237,13 +241,22 @@ func (l *listing) dir(dir string, depth uint32) error {
 		if !e.IsDir() || depth <= 1 {
 			continue
 		}
-		// One that is gone meanwhile has nothing in it; one whose path is longer
-		// than a path can be cannot be listed.
-		if err := l.dir(name, depth-1); err != nil && connect.CodeOf(err) != connect.CodeNotFound && len(name) < maxPath {
+		if err := l.dir(name, depth-1); err != nil && !skippable(name, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// skippable says whether a listing goes on after an error about a folder below:
+// one that is gone meanwhile has nothing in it, one that may not be read shows
+// nothing, one whose path is longer than a path can be cannot be named.
+func skippable(name string, err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeNotFound, connect.CodePermissionDenied:
+		return true
+	}
+	return len(name) >= maxPath
 }
 
 // entry describes name, which Lstat described as st: a symbolic link with the type

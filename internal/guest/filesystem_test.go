@@ -4,11 +4,14 @@ package guest
 
 import (
 	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
@@ -63,6 +66,48 @@ func TestListings(t *testing.T) {
 	if err := l.dir(b.home, 1); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "list a smaller part") {
 		t.Error(err)
 	}
+}
+
+// asNobody runs f on a thread to which files are refused as to a plain user.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if os.Getuid() == 0 {
+			must(t, unix.Setfsuid(65534))
+		}
+		f()
+	}()
+	<-done
+}
+
+// TestListingsPassOver lists folders in which some cannot be read: the rest is
+// listed, and so are they.
+func TestListingsPassOver(t *testing.T) {
+	b := newBox(t)
+	must(t, os.Chmod(filepath.Dir(b.home), 0o755), os.MkdirAll(b.at("d/shut/in"), 0o755), os.MkdirAll(b.at("d/names"), 0o755),
+		os.WriteFile(b.at("d/names/f"), nil, 0o644), os.WriteFile(b.at("d/z"), nil, 0o644))
+	must(t, os.Chmod(b.at("d/shut"), 0), os.Chmod(b.at("d/names"), 0o444))
+	t.Cleanup(func() { must(t, os.Chmod(b.at("d/shut"), 0o755), os.Chmod(b.at("d/names"), 0o755)) })
+	asNobody(t, func() {
+		l := listing{g: b.g, ctx: t.Context()}
+		if err := l.dir(b.at("d"), 3); err != nil {
+			t.Error(err)
+		}
+		var names []string
+		for _, e := range l.entries {
+			names = append(names, strings.TrimPrefix(e.Path, b.home+"/")+":"+e.Type.String()[len("FILE_TYPE_"):])
+		}
+		if got, want := strings.Join(names, " "), "d/names:DIRECTORY d/names/f:FILE d/shut:DIRECTORY d/z:FILE"; got != want {
+			t.Errorf("listed %s, want %s", got, want)
+		}
+		// The folder itself is another matter.
+		if err := (&listing{g: b.g, ctx: t.Context()}).dir(b.at("d/shut"), 3); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("a folder that cannot be read: %v", err)
+		}
+	})
 }
 
 // TestMessagesAreBounded sends more than a path can be.
