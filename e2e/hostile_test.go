@@ -341,7 +341,7 @@ func TestBadDataPlane(t *testing.T) {
 			{`{`, 400}, {`[]`, 400}, {`{"code":5}`, 400},
 			{`{"code":"1","context_id":"a","language":"python"}`, 400},
 			{`{"code":"1","context_id":"none"}`, 404},
-			{`{"code":"1","language":"cobol"}`, 500},
+			{`{"code":"1","language":"cobol"}`, 404},
 		} {
 			if a := call(t, http.DefaultClient, "POST", s.URL+"/execute", test.body, b.routed(portCode)...); a.Status != test.status || trace.Match(a.Body) {
 				t.Errorf("%s: want %d, got %v", test.body, test.status, a)

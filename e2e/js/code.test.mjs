@@ -181,7 +181,8 @@ describe('languages', () => {
   });
 
   test('a folder that is refused, or not there', async () => {
-    await assert.rejects(sandbox.createCodeContext({ cwd: '/root' }), error('SandboxError', /^400 /));
+    await sandbox.commands.run('mkdir -m 0700 /tmp/closed', { user: 'root' });
+    await assert.rejects(sandbox.createCodeContext({ cwd: '/tmp/closed' }), error('SandboxError', /^400 /));
     await assert.rejects(sandbox.createCodeContext({ cwd: '/no/such/folder' }), error('SandboxError', /^400 /));
   });
 

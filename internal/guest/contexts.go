@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,6 +39,9 @@ type codeContext struct {
 	count  int    // cells since the kernel was asked for
 	ended  string // how the last kernel ended, until a fresh one has said so
 	strict bool   // its folder was asked for and has had no kernel yet: no other will do
+	cuts   int    // cells whose clients were cut off, since the last one whose was not
+
+	waiters atomic.Int32 // those who wait for turn
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // deleted: it gets no kernel any more
@@ -143,6 +147,8 @@ func (g *Guest) contextByID(id string) *codeContext {
 
 // take waits for the context's turn; give gives it back.
 func (c *codeContext) take(ctx context.Context) error {
+	c.waiters.Add(1)
+	defer c.waiters.Add(-1)
 	select {
 	case c.turn <- struct{}{}:
 		return nil
@@ -298,16 +304,20 @@ func (k *kernelProcess) describeEnd(ws syscall.WaitStatus) string {
 // that can still be told apart.
 func (c *codeContext) discard() {
 	c.mu.Lock()
-	k, groups := c.proc, c.groups
+	k, run, groups := c.proc, c.cell, c.groups
 	c.proc, c.groups = nil, nil
 	c.mu.Unlock()
 	for _, gr := range groups {
 		gr.kill()
 	}
-	if k != nil {
-		k.stop()
-		<-k.ended
+	if k == nil {
+		return
 	}
+	k.stop()
+	if run != nil {
+		run.hurry(shortUnread) // one that takes nothing would hold up the kernel's last words
+	}
+	<-k.ended
 }
 
 func (g *Guest) handleContexts(w http.ResponseWriter, _ *http.Request) {

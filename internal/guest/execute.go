@@ -29,8 +29,20 @@ const (
 	graceTime        = 2 * time.Second // between SIGINT and SIGKILL
 )
 
-// stuckTime is for a client to take output once its cell is over. Only a test sets it.
-var stuckTime = 10 * time.Second
+var (
+	// stuckTime is for a client to take output once its cell is over. Only a test
+	// sets it.
+	stuckTime = 10 * time.Second
+	// unreadTime is how long a client that takes nothing may hold up others who wait
+	// for the same context; shortUnread is the same once it was another's fault that
+	// they wait. Only a test sets it.
+	unreadTime  = 5 * time.Second
+	shortUnread = 500 * time.Millisecond
+)
+
+// pieceOfLine is what is written of a line at a time, in bytes: what tells a client
+// that is slow from one that takes nothing.
+const pieceOfLine = 32 << 10
 
 // cell is one execution: it turns what the kernel says into lines of the answer.
 type cell struct {
@@ -44,6 +56,10 @@ type cell struct {
 	stopped atomic.Int32 // one of the reasons below
 	oom     atomic.Bool  // it lost a process because memory was over
 	pressed atomic.Bool  // it ran when memory was over
+	writing atomic.Int64 // since when a write is under way, in Unix nanoseconds; 0 if none is
+
+	cutting sync.Mutex // guards cut and the deadline of writes
+	cut     bool
 
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -82,7 +98,12 @@ func (c *cell) emit(e any) {
 		return // a result that JSON cannot hold, such as NaN, cannot come out of JSON
 	}
 	c.last = time.Now()
-	if _, c.werr = c.w.Write(c.buf.Bytes()); c.werr == nil && !c.unflushed {
+	for b := c.buf.Bytes(); len(b) > 0 && c.werr == nil; b = b[min(len(b), pieceOfLine):] {
+		c.writing.Store(time.Now().UnixNano())
+		_, c.werr = c.w.Write(b[:min(len(b), pieceOfLine)])
+	}
+	c.writing.Store(0)
+	if c.werr == nil && !c.unflushed {
 		c.unflushed = true
 		if c.flusher == nil {
 			c.flusher = time.AfterFunc(flushDelay, c.flush)
@@ -101,9 +122,41 @@ func (c *cell) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unflushed && c.werr == nil {
+		c.writing.Store(time.Now().UnixNano())
 		c.werr = c.rc.Flush()
+		c.writing.Store(0)
 	}
 	c.unflushed = false
+}
+
+// unread says that the client has taken nothing of what is written to it for d.
+func (c *cell) unread(d time.Duration) bool {
+	since := c.writing.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) >= d
+}
+
+// cutOff gives up on the client: what is being written to it fails, and so does
+// what is written later.
+func (c *cell) cutOff() {
+	c.cutting.Lock()
+	defer c.cutting.Unlock()
+	c.cut = true
+	_ = c.rc.SetWriteDeadline(time.Unix(1, 0))
+}
+
+// hurry gives the client no more than d to take the rest.
+func (c *cell) hurry(d time.Duration) {
+	c.cutting.Lock()
+	defer c.cutting.Unlock()
+	if !c.cut {
+		_ = c.rc.SetWriteDeadline(time.Now().Add(d))
+	}
+}
+
+func (c *cell) wasCut() bool {
+	c.cutting.Lock()
+	defer c.cutting.Unlock()
+	return c.cut
 }
 
 func (c *cell) text(stderr bool, text string) {
@@ -258,12 +311,16 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	if queued && !run.queue(r.Context(), c) {
 		return
 	}
-	defer c.give()
+	// Given back before the last line: a client that does not take that holds up
+	// nobody.
+	give := sync.OnceFunc(c.give)
+	defer give()
 	start := time.Now()
 	k, ended, err := g.ensure(r.Context(), c)
 	if err != nil {
 		if queued { // too late for a status
 			run.fail("KernelError", err.Error())
+			give()
 			run.finish(start)
 			return
 		}
@@ -284,6 +341,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 		js, err := kernel.StripTypes(code)
 		if err != nil {
 			run.syntaxError(err)
+			give()
 			run.finish(start)
 			return
 		}
@@ -294,6 +352,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 	q.Op, q.ID, q.Code, q.Env, q.Ack = "execute", int64(c.count), code, env, true
 	q.Drain = r.Header.Get(protocol.HeaderDrain) == "1"
 	g.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)
+	give()
 	run.finish(start)
 }
 
@@ -302,6 +361,8 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 // away leaves the queue.
 func (c *cell) queue(ctx context.Context, turn *codeContext) bool {
 	c.werr = c.rc.Flush()
+	turn.waiters.Add(1)
+	defer turn.waiters.Add(-1)
 	alive := time.NewTicker(keepaliveTime)
 	defer alive.Stop()
 	for {
@@ -400,7 +461,11 @@ func (g *Guest) runCell(r *http.Request, c *codeContext, k *kernelProcess, run *
 	shutdown := g.ctx.Done()
 	// A client that takes nothing must not keep a cell that is over, nor its
 	// context; from over on it has no more than stuckTime in all.
-	over := sync.OnceFunc(func() { _ = run.rc.SetWriteDeadline(time.Now().Add(stuckTime)) })
+	over := sync.OnceFunc(func() { run.hurry(stuckTime) })
+	patience := unreadTime
+	if c.cuts > 0 {
+		patience = shortUnread
+	}
 wait:
 	for {
 		select {
@@ -421,6 +486,12 @@ wait:
 			k.stop()
 			grace = nil
 		case <-keepalive.C:
+			if c.waiters.Load() > 0 && !run.wasCut() && run.unread(patience) {
+				run.cutOff() // others wait for the context
+				if run.stopped.Load() == notStopped {
+					interrupt(clientGone)
+				}
+			}
 			if run.mu.TryLock() { // else a line is being written just now
 				if time.Since(run.last) >= keepaliveTime {
 					run.emit(protocol.Event{Type: protocol.EventKeepalive})
@@ -442,6 +513,9 @@ wait:
 		<-sent
 	}
 	k.release()
+	if c.cuts++; !run.wasCut() {
+		c.cuts = 0
+	}
 	run.mu.Lock()
 	died := run.died
 	run.mu.Unlock()

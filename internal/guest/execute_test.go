@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -281,6 +282,79 @@ while True: os.write(1, b'x' * 65536)`,
 	waitFor(t, "the kernel's end", func() bool { return !alive(pid) })
 	if a := b.run(call{code: "print('on')"}); a.stdout != "on\n" || !a.end.FreshKernel {
 		t.Fatalf("%q %+v", a.stdout, a.end)
+	}
+}
+
+// TestStreamsThatNobodyReads lets ten clients start code that prints without end,
+// and read nothing of it. Who comes after them has the context soon, in a kernel
+// that is still the same; a client that reads is not cut, however many wait.
+func TestStreamsThatNobodyReads(t *testing.T) {
+	defer func(d time.Duration) { unreadTime = d }(unreadTime)
+	unreadTime = time.Second
+	b := newBox(t)
+	b.run(call{code: "kept = 'kept'"})
+	for range 10 {
+		resp := b.request(t.Context(), call{code: "while True: print('x' * 65536)"})
+		defer resp.Body.Close()
+	}
+	// One that reads slowly, but reads: it prints more than connections hold.
+	slow := b.request(t.Context(), call{code: "for i in range(500): print('y' * 65536)"})
+	defer slow.Body.Close()
+	slowly := make(chan int64)
+	go func() {
+		var n int64
+		for buf := make([]byte, 512<<10); ; {
+			m, err := io.ReadFull(slow.Body, buf)
+			n += int64(m)
+			if err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("the client that reads: %v after %d bytes", err, n)
+				}
+				slowly <- n
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // it is slow: nothing is waited for
+		}
+	}()
+	if a := b.run(call{code: "print(kept)"}); a.stdout != "kept\n" || a.end.FreshKernel {
+		t.Errorf("%q %+v", a.stdout, a.end)
+	}
+	if n := <-slowly; n < 500*65536 {
+		t.Errorf("the client that reads got %d bytes", n)
+	}
+}
+
+// TestRestartUnderAnUnreadStream restarts a context whose client takes nothing, and
+// deletes it.
+func TestRestartUnderAnUnreadStream(t *testing.T) {
+	b := newBox(t)
+	c := b.context(python)
+	for _, method := range []string{"restart", "delete"} {
+		resp := b.request(t.Context(), call{context: c.ID, code: "open('full', 'w'); import os\nwhile True: os.write(1, b'x' * 65536)"})
+		defer resp.Body.Close()
+		waitFor(t, "a stream that is full", func() bool {
+			for _, x := range b.g.contexts.all {
+				x.mu.Lock()
+				run := x.cell
+				x.mu.Unlock()
+				if x.ID == c.ID && run != nil && run.unread(50*time.Millisecond) {
+					return true
+				}
+			}
+			return false
+		})
+		path, verb := "/contexts/"+c.ID, http.MethodDelete
+		if method == "restart" {
+			path, verb = path+"/restart", http.MethodPost
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		req, _ := http.NewRequestWithContext(ctx, verb, b.code.URL+path, nil)
+		answer, err := http.DefaultClient.Do(req)
+		cancel()
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatalf("%s: %v %v", method, answer, err)
+		}
+		answer.Body.Close()
 	}
 }
 
