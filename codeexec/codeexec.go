@@ -26,7 +26,8 @@ type CodeExecutor interface {
 	// running. Code that fails, times out or is of a language that the executor
 	// does not have is no error: the result says so, for the model to read. An
 	// error means that the executor could not do its work; it is a *cubby.Error,
-	// and the result then holds what was known.
+	// and the result then holds what was known. Without blocks and files nothing is
+	// run, and the result's Instance says what there is for the execution id now.
 	ExecuteCode(ctx context.Context, in CodeExecutionInput) (CodeExecutionResult, error)
 	// CodeBlockDelimiters tell what of a reply is code for this executor; none
 	// means every fence in a language that it has. See [ExtractCodeBlocks].
@@ -115,8 +116,16 @@ type CodeExecutionResult struct {
 	// Limit names the bound that was hit: "time", "memory", "output", "disk",
 	// "processes" or "".
 	Limit string `json:"limit,omitempty"`
-	// StateLost says that variables of earlier executions are gone.
+	// StateLost says that variables or files that earlier executions of this id
+	// left are gone. It is said once: by the first result after the loss, also by one
+	// of nothing to run. FilesLost says that files are among it, those that were put
+	// in included.
 	StateLost bool `json:"state_lost,omitempty"`
+	FilesLost bool `json:"files_lost,omitempty"`
+	// Instance tells the same to who compares it with an earlier result's. It is
+	// the zero value where the executor keeps no state, and where an error kept it
+	// from finding out.
+	Instance Instance `json:"instance,omitzero"`
 	// Blocks are the same by block.
 	Blocks []BlockResult `json:"blocks,omitempty"`
 }

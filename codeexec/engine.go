@@ -30,10 +30,10 @@ func (e engine) FS() WorkspaceFS           { return e.f }
 func (e engine) Runner() ProgramRunner     { return e.r }
 func (e engine) Describe() Capabilities    { return e.c }
 
-// EngineOf returns an executor's engine. It fails with unimplemented when the
-// executor has none.
+// EngineOf returns an executor's engine, or that of the executor it wraps (see
+// [As]). It fails with unimplemented when there is none.
 func EngineOf(e CodeExecutor) (Engine, error) {
-	if p, ok := e.(EngineProvider); ok {
+	if p, ok := As[EngineProvider](e); ok {
 		if engine := p.Engine(); engine != nil {
 			return engine, nil
 		}
@@ -48,6 +48,9 @@ type withEngine struct {
 }
 
 func (w withEngine) Engine() Engine { return w.engine }
+
+// Unwrap implements [Unwrapper].
+func (w withEngine) Unwrap() CodeExecutor { return w.CodeExecutor }
 
 // rewire returns e with its engine changed; an executor without one stays as it
 // is.

@@ -94,8 +94,14 @@ type observedExecutor struct {
 	o *observer
 }
 
+// Unwrap implements [Unwrapper].
+func (e observedExecutor) Unwrap() CodeExecutor { return e.CodeExecutor }
+
 func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput) (CodeExecutionResult, error) {
 	blocks := in.Blocks()
+	if len(blocks) == 0 && len(in.InputFiles) == 0 {
+		return e.CodeExecutor.ExecuteCode(ctx, in) // a question for the state; it runs nothing
+	}
 	var languages []string
 	size, hash := 0, sha256.New()
 	for _, b := range blocks {
@@ -127,6 +133,9 @@ func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput
 		slog.Int("blocks", len(blocks)), slog.String("languages", strings.Join(languages, ",")), slog.Int("code_size", size),
 		slog.String("code_hash", sum), slog.Int("exit_code", r.ExitCode), slog.Int("files", len(r.OutputFiles)),
 		slog.Bool("truncated", r.Truncated), slog.String("limit", r.Limit),
+	}
+	if r.StateLost {
+		attrs = append(attrs, slog.Bool("state_lost", true), slog.Bool("files_lost", r.FilesLost))
 	}
 	span.SetAttributes(attribute.Int("codeexec.exit_code", r.ExitCode), attribute.Int("codeexec.files", len(r.OutputFiles)),
 		attribute.Bool("codeexec.truncated", r.Truncated), attribute.String("codeexec.limit", r.Limit))

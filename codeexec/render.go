@@ -151,7 +151,12 @@ func (r CodeExecutionResult) render(opts RenderOptions) (string, []File) {
 	if r.Truncated {
 		note("More was printed or shown than is kept")
 	}
-	if r.StateLost {
+	switch {
+	case r.FilesLost && r.Instance.Memory == 0 && r.Instance.Files > 0:
+		note("Files of earlier code are gone")
+	case r.FilesLost:
+		note("Variables and files of earlier code are gone")
+	case r.StateLost:
 		note("Variables of earlier code are gone")
 	}
 	return b.String(), files

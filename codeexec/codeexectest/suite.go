@@ -27,6 +27,12 @@ type Traits struct {
 	Stateful bool
 	// PerID: different execution ids have states of their own.
 	PerID bool
+	// Files: files last from call to call.
+	Files bool
+	// Lose ends the sandbox or container in which an execution id has its files,
+	// behind the executor's back or for want of room, or loses its folder. The next
+	// call, or the one after it, finds another. Nil where there is nothing to lose.
+	Lose func(t *testing.T, e codeexec.CodeExecutor, id string)
 	// Display: what code shows becomes files; without it only what it prints
 	// counts.
 	Display bool
@@ -65,6 +71,7 @@ func Run(t *testing.T, open func(t *testing.T) codeexec.CodeExecutor, traits Tra
 	t.Run("Errors", s.errors)
 	t.Run("Bounds", s.bounds)
 	t.Run("State", s.state)
+	t.Run("Instance", s.instance)
 	t.Run("Files", s.files)
 	t.Run("Collect", s.collect)
 	t.Run("Closed", s.closed)

@@ -46,7 +46,6 @@ type box struct {
 	// shell says that there is no agent: programs are started by Docker's exec.
 	shell    bool
 	programs sync.RWMutex // held for reading by each program, if shell
-	used     bool         // code ran in it
 }
 
 // running is a program in a box.

@@ -38,7 +38,7 @@ func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) 
 		err = context.Cause(ctx) // it outweighs what followed from it
 	}
 	result := x.result.Result()
-	result.StateLost = x.lost
+	result.StateLost, result.FilesLost, result.Instance = x.lost, x.lost, x.instance
 	if x.limit != "" && (result.Limit == "" || result.Limit == "output") {
 		result.Limit = x.limit
 	}
@@ -52,10 +52,12 @@ type execute struct {
 	blocks []codeexec.CodeBlock
 	result codeexec.ResultBuilder
 	limit  string // that was hit, if it is none that result knows
-	lost   bool
+	lost   bool   // the files of before
 	box    *box
 	root   string // of the workspace
 	dir    string // where the code runs
+	// instance is the zero value if each call has its own container.
+	instance codeexec.Instance
 	// direct says that code is given as an argument: the disk is full.
 	direct bool
 }
@@ -65,8 +67,9 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs) {
-		return x.each(ctx) // nothing to run
+	nothing := len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs)
+	if nothing && x.e.cfg.Fresh {
+		return x.each(ctx)
 	}
 	var p workdir.Packer
 	defer p.Close()
@@ -89,9 +92,14 @@ func (x *execute) all(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if x.box, x.lost, err = x.e.resident(ctx, true); err != nil {
+		if x.box, err = x.e.resident(ctx); err != nil {
 			return err
 		}
+		x.instance.ID = x.box.id
+		x.instance.Files, x.lost = x.e.files.See(x.in.ExecutionID)
+	}
+	if nothing {
+		return x.each(ctx)
 	}
 	x.root = path.Join(x.e.cfg.WorkspaceRoot, workdir.PersistentName(x.in.ExecutionID))
 	x.dir = path.Join(x.root, codeexec.DirWork)

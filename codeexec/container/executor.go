@@ -8,6 +8,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 )
 
@@ -25,8 +26,9 @@ type Executor struct {
 	turn   chan struct{} // held while code runs, unless each has its own container
 	lock   chan struct{} // guards what follows, so that waiting for it can be given up
 	box    *box
-	lost   bool // code ran in a container that is gone, and was not told
 	closed bool
+
+	files loss.Files // which execution id saw those of which container
 }
 
 var (
@@ -106,7 +108,7 @@ type manager struct {
 
 // InstanceID implements [codeexec.WorkspaceInstanceProvider].
 func (m manager) InstanceID(ctx context.Context) (string, error) {
-	b, _, err := m.e.resident(ctx, false)
+	b, err := m.e.resident(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +135,7 @@ func (e *Executor) Reset() error {
 		return nil
 	}
 	err := e.box.remove()
-	e.lost = e.lost || e.box.used
+	e.files.Lose()
 	e.box = nil
 	return err
 }
@@ -164,32 +166,27 @@ func errClosed(op string) error {
 	return &cubby.Error{Op: op, Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
 }
 
-// resident returns the container that stays, a new one if it is gone. lost says
-// that code ran in one before that is gone; it is told once to who asks for it.
-func (e *Executor) resident(ctx context.Context, forCode bool) (b *box, lost bool, err error) {
+// resident returns the container that stays, a new one if it is gone.
+func (e *Executor) resident(ctx context.Context) (*box, error) {
 	const op = "start container"
 	ctx, release, err := e.hold(ctx, op)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer release()
 	if e.box != nil && e.box.link.cause() != nil {
 		e.cfg.Logger.WarnContext(ctx, "the container is gone", "container", e.box.name, "error", e.box.link.cause())
 		_ = e.box.remove() // it may be gone; if not, its end is what the daemon does with it
-		e.lost = e.lost || e.box.used
+		e.files.Lose()
 		e.box = nil
 	}
 	if e.box == nil {
 		if e.box, err = e.d.newBox(ctx, e.cfg, e.image); err != nil {
 			e.box = nil
-			return nil, false, err
+			return nil, err
 		}
 	}
-	if forCode {
-		lost, e.lost = e.lost, false
-		e.box.used = true
-	}
-	return e.box, lost, nil
+	return e.box, nil
 }
 
 // hold takes the lock, if the executor is not closed. The context that it returns

@@ -16,7 +16,7 @@ var _ posixws.Machine = machine{}
 
 // Start implements [posixws.Machine].
 func (m machine) Start(ctx context.Context, p posixws.Program) (posixws.Process, error) {
-	b, _, err := m.e.resident(ctx, false)
+	b, err := m.e.resident(ctx)
 	if err != nil {
 		return nil, err
 	}

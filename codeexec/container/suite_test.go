@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
@@ -18,7 +21,26 @@ import (
 // TestSuite runs what every executor must pass, in a container with an agent.
 func TestSuite(t *testing.T) {
 	needDocker(t)
-	codeexectest.Run(t, func(t *testing.T) codeexec.CodeExecutor { return open(t, Config{}) }, traits(t, Config{}))
+	traits := traits(t, Config{})
+	traits.Files = true
+	traits.Lose = func(t *testing.T, e codeexec.CodeExecutor, _ string) {
+		own, ok := codeexec.As[*Executor](e)
+		if !ok {
+			t.Fatalf("a %T", e)
+		}
+		api, err := client.New(client.WithHost(daemon.Host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer api.Close()
+		if id := own.ContainerID(); id != "" {
+			_, err = api.ContainerRemove(t.Context(), id, client.ContainerRemoveOptions{Force: true})
+		}
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			t.Fatal(err)
+		}
+	}
+	codeexectest.Run(t, func(t *testing.T) codeexec.CodeExecutor { return open(t, Config{}) }, traits)
 }
 
 // TestSuiteFresh runs it with a container for each call.

@@ -74,14 +74,33 @@ func TestSuite(t *testing.T) {
 		return func(t *testing.T) codeexec.CodeExecutor { return create(t, at(s, opts...)...) }
 	}
 	spaces := codeexectest.WorkspaceTraits{Root: e2b.DefaultRemoteWorkspace, MaxOutput: cubby.DefaultMaxOutput}
+	// replaced makes executors that replace their sandbox, and lose ends it.
+	replaced := func(opts ...e2b.Option) func(t *testing.T) codeexec.CodeExecutor {
+		return func(t *testing.T) codeexec.CodeExecutor {
+			e, err := e2b.CreateOrRecreate(t.Context(), nil, at(s, opts...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+	}
+	lose := func(t *testing.T, e codeexec.CodeExecutor, _ string) {
+		own, ok := codeexec.As[*e2b.CodeExecutor](e)
+		if !ok {
+			t.Fatalf("a %T", e)
+		}
+		if c := client(t, s); state(t, c, own.SandboxID()) != "gone" {
+			kill(t, c, own.SandboxID())
+		}
+	}
 	t.Run("stateful", func(t *testing.T) {
-		codeexectest.Run(t, with(e2b.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Short: with(e2b.WithExecutionTimeout(short)), Timeout: short, Workspaces: &spaces,
+		codeexectest.Run(t, replaced(e2b.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
+			Stateful: true, PerID: true, Display: true, Files: true, Lose: lose, Short: with(e2b.WithExecutionTimeout(short)), Timeout: short, Workspaces: &spaces,
 		})
 	})
 	t.Run("fresh for each call", func(t *testing.T) {
-		codeexectest.Run(t, with(e2b.WithExecutionTimeout(2*time.Minute), e2b.WithFreshContext()), codeexectest.Traits{
-			Display: true, Short: with(e2b.WithExecutionTimeout(short), e2b.WithFreshContext()), Timeout: short,
+		codeexectest.Run(t, replaced(e2b.WithExecutionTimeout(2*time.Minute), e2b.WithFreshContext()), codeexectest.Traits{
+			Display: true, Files: true, Lose: lose, Short: with(e2b.WithExecutionTimeout(short), e2b.WithFreshContext()), Timeout: short,
 		})
 	})
 	t.Run("a pool", func(t *testing.T) {
@@ -95,7 +114,16 @@ func TestSuite(t *testing.T) {
 			}
 		}
 		codeexectest.Run(t, pool(2*time.Minute), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Short: pool(short), Timeout: short, Workspaces: &spaces,
+			Stateful: true, PerID: true, Display: true, Files: true, Short: pool(short), Timeout: short, Workspaces: &spaces,
+			Lose: func(t *testing.T, e codeexec.CodeExecutor, id string) {
+				p, ok := codeexec.As[*e2b.Pool](e)
+				if !ok {
+					t.Fatalf("a %T", e)
+				}
+				if err := p.Release(id); err != nil {
+					t.Error(err)
+				}
+			},
 		})
 	})
 	t.Run("workspaces whose programs are root's", func(t *testing.T) {

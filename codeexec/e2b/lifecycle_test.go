@@ -57,6 +57,11 @@ func kill(t *testing.T, c *cubby.Client, id string) {
 	}
 }
 
+// block is one in any language.
+func block(id, language, code string) codeexec.CodeExecutionInput {
+	return codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Language: language, Code: code}}, ExecutionID: id}
+}
+
 func python(code string) codeexec.CodeExecutionInput {
 	return codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Language: "python", Code: code}}}
 }
@@ -134,6 +139,88 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		closed(t, again)
 		if err := again.Destroy(t.Context()); err != nil || state(t, c, id) != "gone" {
 			t.Errorf("Destroy: got %v, %s", err, state(t, c, id))
+		}
+	})
+	t.Run("variables and files are there for who attaches with the same execution id", func(t *testing.T) {
+		e := create(t, at(s, e2b.WithKeepSandbox())...)
+		output(t, e, in("a", "kept = 41\nopen('mine', 'w').write('a')"))
+		if r, err := e.ExecuteCode(t.Context(), block("a", "js", "var kept = 1")); err != nil || r.Outcome != codeexec.OutcomeOK {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		output(t, e, in("b", "kept = 'b'"))
+		last, err := e.ExecuteCode(t.Context(), in("a", "1"))
+		if err == nil {
+			err = e.Close() // the sandbox is kept
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(e.SandboxID()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Destroy(context.Background())
+		for _, tc := range []struct {
+			in   codeexec.CodeExecutionInput
+			want string
+		}{
+			{in("a", "print(kept + 1, open('mine').read())"), "42 a\n"}, {block("a", "js", "console.log(kept)"), "1\n"},
+			{block("a", "bash", "cat mine"), "a"}, {in("b", "print(kept)"), "b\n"}, {in("new", "print('kept' in globals())"), "False\n"},
+		} {
+			r, err := again.ExecuteCode(t.Context(), tc.in)
+			if err != nil || r.Output != tc.want || r.StateLost || r.Instance.ID != last.Instance.ID {
+				t.Errorf("%s: got %+v, %v, want %q", tc.in.ExecutionID, r, err, tc.want)
+			}
+		}
+	})
+	t.Run("and who finds no variables is told", func(t *testing.T) {
+		e := open(t)
+		output(t, e, in("a", "kept = 41"))
+		if err := e.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		sbx, err := c.Get(t.Context(), e.SandboxID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernels, err := sbx.Contexts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range kernels {
+			if strings.Contains(k.Cwd, "conversations") {
+				err = errors.Join(err, sbx.RemoveContext(t.Context(), k))
+			}
+		}
+		again, aerr := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(e.SandboxID()))...)
+		if err = errors.Join(err, aerr); err != nil {
+			t.Fatal(err)
+		}
+		defer again.Destroy(context.Background())
+		r, err := again.ExecuteCode(t.Context(), in("a", "print('kept' in globals())"))
+		if err != nil || r.Output != "False\n" || !r.StateLost || r.FilesLost {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		// Somebody restarts its kernel.
+		for _, id := range []string{"", "a"} {
+			before, err := again.ExecuteCode(t.Context(), in(id, "kept = 1"))
+			if err != nil || before.StateLost {
+				t.Errorf("%q: got %+v, %v", id, before, err)
+			}
+			kernels, err := sbx.Contexts(t.Context())
+			for _, k := range kernels {
+				if k.Language == "python" && strings.Contains(k.Cwd, "conversations") == (id != "") {
+					err = errors.Join(err, sbx.RestartContext(t.Context(), k))
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := again.ExecuteCode(t.Context(), in(id, "print('kept' in globals())"))
+			variables, files := r.Instance.Losses(before.Instance)
+			if err != nil || r.Output != "False\n" || !r.StateLost || r.FilesLost || !variables || files {
+				t.Errorf("%q: got %+v, %v, before %+v", id, r, err, before.Instance)
+			}
 		}
 	})
 	t.Run("Detach lets go, and the programs go on", func(t *testing.T) {

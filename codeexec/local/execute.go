@@ -85,7 +85,7 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *c
 		}
 	}
 	changes, err := workdir.NewChanges(in.Collect)
-	if err != nil || len(blocks) == 0 {
+	if err != nil || len(blocks) == 0 && e.cfg.WorkDir == "" {
 		return b.Result(), err
 	}
 	p, err := e.openPlace()
@@ -93,6 +93,13 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *c
 		return b.Result(), err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
+	if e.cfg.WorkDir != "" {
+		instance, lost, err := e.instance(p, in.ExecutionID)
+		if err != nil {
+			return b.Result(), err
+		}
+		defer func() { res.Instance, res.FilesLost, res.StateLost = instance, lost, lost }()
+	}
 	if err := unpack(p.root, &inputs); err != nil {
 		return b.Result(), err
 	}
@@ -111,6 +118,21 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *c
 		b.AddFiles(files, all)
 	}
 	return b.Result(), err
+}
+
+// instance tells which folder WorkDir is now: somebody may have removed or replaced
+// it.
+func (e *core) instance(p *place, id string) (i codeexec.Instance, lost bool, err error) {
+	now, err := p.root.Stat(".")
+	if err != nil {
+		return i, false, err
+	}
+	if e.workDir != nil && (p.made || !os.SameFile(e.workDir, now)) {
+		e.files.Lose()
+	}
+	e.workDir, i.ID = now, e.cfg.WorkDir
+	i.Files, lost = e.files.See(id)
+	return i, lost, nil
 }
 
 // block runs one block.
@@ -205,6 +227,7 @@ type place struct {
 	before  map[string]fileState // of out, where it was there before
 	code    []string             // files of the blocks
 	keep    bool
+	made    bool // the folder was not there
 }
 
 type fileState struct {
@@ -222,6 +245,9 @@ func (e *core) openPlace() (*place, error) {
 	if p.dir == "" && err == nil {
 		p.dir = filepath.Join(scratch, "work")
 		err = os.Mkdir(p.dir, 0o700)
+	} else if _, missing := os.Lstat(p.dir); errors.Is(missing, fs.ErrNotExist) && err == nil {
+		p.made = true
+		err = os.MkdirAll(p.dir, 0o755)
 	}
 	if err == nil {
 		p.root, err = os.OpenRoot(p.dir)

@@ -44,6 +44,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 )
 
 // Defaults of [Config].
@@ -133,6 +134,10 @@ type core struct {
 	calls  sync.WaitGroup
 	mu     sync.Mutex    // of closed against calls
 	turn   chan struct{} // of WorkDir; nil if each call has its own folder
+
+	// Of who has the turn.
+	workDir os.FileInfo // the folder of the last call
+	files   loss.Files
 }
 
 var (
@@ -194,7 +199,9 @@ func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
 // ExecuteCode implements [codeexec.CodeExecutor]. Each block is a process of its
 // own: files last from block to block, variables do not. Files that code leaves
 // in the folder out (the variable OUTPUT_DIR) come back as OutputFiles, up to
-// 100 of them and 64 MiB; with a WorkDir those that are new or changed.
+// 100 of them and 64 MiB; with a WorkDir those that are new or changed. All
+// execution ids share a WorkDir; without one each call has its own folder, and
+// the results' Instance is the zero value.
 func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	return codeexec.RelayOutput(ctx, in, e.observed.ExecuteCode)
 }

@@ -89,7 +89,18 @@ func TestSuite(t *testing.T) {
 
 // The same, in a folder that lasts.
 func TestSuiteInWorkDir(t *testing.T) {
-	codeexectest.Run(t, func(t *testing.T) codeexec.CodeExecutor { return open(t, local.Config{WorkDir: t.TempDir()}) }, codeexectest.Traits{
+	dir := ""
+	in := func(t *testing.T) codeexec.CodeExecutor {
+		dir = filepath.Join(t.TempDir(), "work")
+		return open(t, local.Config{WorkDir: dir})
+	}
+	codeexectest.Run(t, in, codeexectest.Traits{
+		Files: true,
+		Lose: func(t *testing.T, _ codeexec.CodeExecutor, _ string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Short: func(t *testing.T) codeexec.CodeExecutor {
 			return open(t, local.Config{WorkDir: t.TempDir(), Timeout: 3 * time.Second})
 		},

@@ -52,15 +52,18 @@ func NewPool(ctx context.Context, cfg PoolConfig, opts ...Option) (*Pool, error)
 		log = slog.New(slog.DiscardHandler)
 	}
 	p, err := boxes.NewPool(boxes.PoolConfig[*CodeExecutor]{
-		Open: func(ctx context.Context, _ string) (*CodeExecutor, error) {
-			x, err := boxes.Open(ctx, c.boxes)
+		Open: func(ctx context.Context, _ string, since *codeexec.Instance) (*CodeExecutor, error) {
+			cfg := c.boxes
+			cfg.Since = since
+			x, err := boxes.Open(ctx, cfg)
 			if err != nil {
 				return nil, explain(err)
 			}
 			return &CodeExecutor{x}, nil
 		},
-		Busy: func(e *CodeExecutor) bool { return e.x.Busy() },
-		Size: cfg.Size, Idle: cfg.IdleTimeout, OnClose: shut,
+		Busy:   func(e *CodeExecutor) bool { return e.x.Busy() },
+		Latest: func(e *CodeExecutor) codeexec.Instance { return e.x.Latest() },
+		Size:   cfg.Size, Idle: cfg.IdleTimeout, OnClose: shut,
 		OnError: func(_ string, err error) { log.Warn("a session's sandbox was not ended", "err", err) },
 	})
 	if err != nil {

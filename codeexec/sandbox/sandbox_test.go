@@ -50,6 +50,21 @@ func open(t *testing.T, opts ...sandbox.Option) *sandbox.CodeExecutor {
 	return e
 }
 
+// kill ends a sandbox, if it runs, as its end would.
+func kill(t *testing.T, c *cubby.Client, id string) {
+	t.Helper()
+	sbx, err := c.Get(t.Context(), id)
+	if cubby.CodeOf(err) == cubby.CodeNotFound {
+		return
+	}
+	if err == nil {
+		err = sbx.Kill(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSuite(t *testing.T) {
 	client := private(t)
 	const short = 3 * time.Second
@@ -58,7 +73,13 @@ func TestSuite(t *testing.T) {
 	}
 	t.Run("stateful", func(t *testing.T) {
 		codeexectest.Run(t, with(sandbox.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Short: with(sandbox.WithExecutionTimeout(short)), Timeout: short,
+			Stateful: true, PerID: true, Display: true, Files: true, Lose: func(t *testing.T, e codeexec.CodeExecutor, _ string) {
+				own, ok := codeexec.As[*sandbox.CodeExecutor](e)
+				if !ok {
+					t.Fatalf("a %T", e)
+				}
+				kill(t, client, own.SandboxID())
+			}, Short: with(sandbox.WithExecutionTimeout(short)), Timeout: short,
 			Workspaces: &codeexectest.WorkspaceTraits{Root: codeexec.DefaultRoot, MaxOutput: cubby.DefaultMaxOutput},
 		})
 	})

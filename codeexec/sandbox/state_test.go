@@ -212,6 +212,51 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// A session whose sandbox was ended for want of room, for its idleness or by
+// Release, is told when it comes back: through the pool, and through Get.
+func TestPoolTellsWhoseSandboxHasEnded(t *testing.T) {
+	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(private(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	first := execute(t, p, in("a", "python", "open('mine', 'w').write('a'); kept = 1"))
+	last := first
+	for name, back := range map[string]func() codeexec.CodeExecutor{
+		"through the pool": func() codeexec.CodeExecutor { return p },
+		"through Get": func() codeexec.CodeExecutor {
+			e, err := p.Get(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+	} {
+		if r := execute(t, p, in("b"+name, "python", "1")); r.StateLost || r.FilesLost { // in a's place
+			t.Errorf("a new session has lost nothing: %+v", r)
+		}
+		id := "a"
+		if name == "through Get" {
+			id = "" // the sandbox is all the session's
+		}
+		r := execute(t, back(), in(id, "python", "import os; print('kept' in globals() or os.path.exists('mine'))"))
+		variables, files := r.Instance.Losses(last.Instance)
+		if r.Output != "False\n" || !r.StateLost || !r.FilesLost || !variables || !files || r.Instance.Memory <= last.Instance.Memory || r.Instance.Files <= last.Instance.Files {
+			t.Errorf("%s: got %+v, before %+v", name, r, last.Instance)
+		}
+		last = execute(t, back(), in(id, "python", "kept = 1"))
+		if last.StateLost || last.Instance != r.Instance {
+			t.Errorf("%s: told twice: %+v, before %+v", name, last, r.Instance)
+		}
+	}
+	if err := p.Release("a"); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, p, in("a", "python", "1")); !r.FilesLost {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // A session's workspaces end with its sandbox, and say so.
 func TestWorkspacesOfAPool(t *testing.T) {
 	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))

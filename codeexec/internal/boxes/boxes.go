@@ -82,6 +82,10 @@ type Config struct {
 	// HostBase, if set, is the only folder that host:// inputs may come from.
 	HostBase   string
 	Delimiters []codeexec.CodeBlockDelimiter
+	// Since is set for an executor that takes the place of others that have ended:
+	// the largest counts that they gave. Every execution id begins with a loss, and
+	// counts on from there.
+	Since *codeexec.Instance
 	// AnyLanguage asks the server for languages beside the four.
 	AnyLanguage bool
 	// Describe is what the engine says of itself, but for the limits.
@@ -151,7 +155,7 @@ func Open(ctx context.Context, cfg Config) (*Executor, error) {
 		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: err}
 	}
 	h := newHolder(&cfg)
-	x := &core{h: h, talks: newConversations(cfg.MaxContexts), spaces: &workspaces{h: h, home: map[string]*box{}}}
+	x := &core{h: h, talks: newConversations(&cfg), spaces: &workspaces{h: h, home: map[string]*box{}}}
 	if err := h.open(ctx); err != nil {
 		h.stop(closedError())
 		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
@@ -202,6 +206,14 @@ func (e *Executor) SandboxID() string {
 		return b.sbx.ID()
 	}
 	return ""
+}
+
+// Latest returns the largest counts that results of this executor had.
+func (e *Executor) Latest() codeexec.Instance {
+	h := e.core.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return codeexec.Instance{Memory: e.core.talks.mostLosses(), Files: h.boxes}
 }
 
 // Busy reports whether something is under way.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
@@ -31,25 +32,52 @@ type conversation struct {
 	last  time.Time
 
 	// Of who has the turn, or of conversations.mu while there are no users.
-	home  *box // where its kernels and folder are
-	ran   bool // something ran there
-	lost  bool // since then its variables were lost, and nobody was told
-	ready bool // its folder is there
-	kept  map[string]*cubby.Context
-	told  map[string]bool // by language: the last result said that variables were lost
+	home   *box // where its kernels and folder are
+	used   bool // something ran or was put there
+	ready  bool // its folder is there
+	sought bool // its kernels of before, where the sandbox was attached to
+	kept   map[string]*cubby.Context
+	told   map[string]bool // by language: the last result said that variables were lost
+	counts map[string]int  // by language: of the executions of the kernel, after the last
+	memory int             // see codeexec.Instance
+
+	lost, lostFiles bool // its variables, its files, and nobody was told
+}
+
+func newConversation(id string) *conversation {
+	return &conversation{
+		id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{}, told: map[string]bool{}, counts: map[string]int{},
+	}
 }
 
 // conversations are those of an executor.
 type conversations struct {
-	most int // kernels
+	cfg *Config
 
-	mu      sync.Mutex
-	all     map[string]*conversation
-	kernels int // in all, those being made included
+	mu        sync.Mutex
+	all       map[string]*conversation
+	kernels   int        // in all, those being made included
+	forgotten loss.Names // ids that were in all
+	losses    int        // the largest count of those that ended before
 }
 
-func newConversations(mostKernels int) *conversations {
-	return &conversations{most: mostKernels, all: map[string]*conversation{}}
+func newConversations(cfg *Config) *conversations {
+	c := &conversations{cfg: cfg, all: map[string]*conversation{}}
+	if cfg.Since != nil {
+		c.losses = cfg.Since.Memory
+	}
+	return c
+}
+
+// mostLosses returns the largest count of all.
+func (c *conversations) mostLosses() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	most := c.losses
+	for _, v := range c.all {
+		most = max(most, v.memory)
+	}
+	return most
 }
 
 // enter returns a conversation when no other execution runs in it.
@@ -61,9 +89,16 @@ func (c *conversations) enter(ctx context.Context, h *holder, id string) (*conve
 			if old := c.oldest(func(*conversation) bool { return true }); old != nil {
 				defer c.remove(h, c.empty(old)) // late: it must not hold the others up
 				delete(c.all, old.id)
+				c.forgotten.Add(old.id)
+				c.losses = max(c.losses, old.memory)
 			}
 		}
-		v = &conversation{id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{}, told: map[string]bool{}}
+		v = newConversation(id)
+		v.memory = c.losses + 1
+		v.lost, v.lostFiles = c.cfg.Since != nil, c.cfg.Since != nil
+		if c.forgotten.Has(id) {
+			v.lost, v.used = true, true
+		}
 		c.all[id] = v
 	}
 	v.users++
@@ -124,6 +159,7 @@ func (c *conversations) empty(v *conversation) taken {
 	for language, k := range v.kept {
 		t.contexts = append(t.contexts, k)
 		delete(v.kept, language)
+		delete(v.counts, language)
 	}
 	c.kernels -= len(t.contexts)
 	v.lost = v.lost || len(t.contexts) > 0
@@ -153,8 +189,18 @@ func (c *conversations) moved(v *conversation, b *box) {
 	c.mu.Lock()
 	c.empty(v) // they ended with their sandbox
 	c.mu.Unlock()
-	v.lost = v.lost || v.ran
-	v.home, v.ran, v.ready = b, false, false
+	switch {
+	case v.home == nil && v.used: // it was forgotten meanwhile, and nobody knows in which sandbox it was
+		v.lostFiles = b.serial > 1
+	case v.home == nil:
+		// The sandbox that was to be attached to, where it may have been, is gone.
+		v.lostFiles = v.lostFiles || c.cfg.ID != "" && b.owned
+	default:
+		v.lostFiles = v.lostFiles || v.used
+	}
+	v.lost = v.lost || v.lostFiles
+	v.home, v.used, v.ready, v.sought = b, false, false, false
+	clear(v.counts)
 }
 
 // kernel returns the conversation's kernel for a language and makes it if need
@@ -166,12 +212,12 @@ func (c *conversations) kernel(ctx context.Context, v *conversation, language st
 	}
 	b := v.home
 	c.mu.Lock()
-	for c.kernels >= c.most {
+	for c.kernels >= c.cfg.MaxContexts {
 		old := c.oldest(func(o *conversation) bool { return len(o.kept) > 0 })
 		if old == nil {
 			c.mu.Unlock()
 			return nil, &cubby.Error{
-				Code: cubby.CodeRateLimited, Err: fmt.Errorf("%d kernels are in use", c.most),
+				Code: cubby.CodeRateLimited, Err: fmt.Errorf("%d kernels are in use", c.cfg.MaxContexts),
 				Hint: "allow more kernels, or give conversations sandboxes of their own",
 			}
 		}
@@ -196,12 +242,23 @@ func (c *conversations) kernel(ctx context.Context, v *conversation, language st
 	return k, nil
 }
 
+// take gives a conversation kernels that were found. The caller has the turn.
+func (c *conversations) take(v *conversation, found map[string]*cubby.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for language, k := range found {
+		v.kept[language] = k
+		c.kernels++
+	}
+}
+
 // drop forgets a kernel that is not there any more. The caller has the turn.
 func (c *conversations) drop(v *conversation, language string) {
 	if v.kept[language] == nil {
 		return
 	}
 	delete(v.kept, language)
+	delete(v.counts, language)
 	c.mu.Lock()
 	c.kernels--
 	c.mu.Unlock()

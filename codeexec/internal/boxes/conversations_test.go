@@ -24,7 +24,7 @@ func newTestHolder(t *testing.T) *holder {
 
 // A caller with ever new ids costs no more memory than one with some thousands.
 func TestConversationsAreBounded(t *testing.T) {
-	h, c := newTestHolder(t), newConversations(4)
+	h, c := newTestHolder(t), newConversations(&Config{MaxContexts: 4})
 	first, err := c.enter(t.Context(), h, "in use")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestConversationsAreBounded(t *testing.T) {
 }
 
 func TestConversationsTakeTurns(t *testing.T) {
-	h, c := newTestHolder(t), newConversations(4)
+	h, c := newTestHolder(t), newConversations(&Config{MaxContexts: 4})
 	v, err := c.enter(t.Context(), h, "a")
 	if err != nil {
 		t.Fatal(err)

@@ -68,8 +68,14 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 		return e.built.Result(), err
 	}
 	defer over()
+	if x.h.cfg.Fresh == FreshSandbox && len(in.Blocks()) == 0 {
+		return e.built.Result(), nil // nothing would be there afterwards
+	}
 	ctx, cancel := x.h.join(ctx)
 	defer cancel()
+	if b := x.h.current(); b != nil && len(in.Blocks()) == 0 && len(in.InputFiles) == 0 {
+		b.suspected() // it is asked for what there is, not for what there was
+	}
 	done, err := e.enter(ctx, in.ExecutionID)
 	if err != nil {
 		return e.built.Result(), err
@@ -90,9 +96,29 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 	if changes != nil && err == nil {
 		err = e.collect(ctx, changes)
 	}
-	r := e.built.Result()
-	r.StateLost = r.StateLost || e.lost
-	return r, err
+	return e.result(), err
+}
+
+// result tells what is lost, and which state there is now.
+func (e *execution) result() codeexec.CodeExecutionResult {
+	r, v := e.built.Result(), e.v
+	fresh := e.x.h.cfg.Fresh
+	if fresh == FreshSandbox {
+		r.StateLost = false
+		return r
+	}
+	r.FilesLost = v.lostFiles
+	// Where each call has its own kernels nobody expects variables to last.
+	r.StateLost = r.FilesLost || fresh == Stateful && (r.StateLost || e.lost || v.lost)
+	v.lost, v.lostFiles = false, false
+	r.Instance = codeexec.Instance{ID: e.b.sbx.ID(), Files: e.b.serial}
+	if fresh == Stateful {
+		if r.StateLost {
+			v.memory++
+		}
+		r.Instance.Memory = v.memory
+	}
+	return r
 }
 
 // enter finds the sandbox and the conversation to run in. done leaves them.
@@ -107,7 +133,8 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 		if err != nil {
 			return nil, errors.Join(err, e.b.end())
 		}
-		e.v = &conversation{dir: cubby.Home, home: e.b, ready: true, told: map[string]bool{}}
+		e.v = newConversation("")
+		e.v.home, e.v.ready = e.b, true
 		return func() {
 			release()
 			if err := e.b.end(); err != nil {
@@ -125,10 +152,7 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 	}
 	e.b = b
 	e.x.talks.moved(e.v, b)
-	if h.cfg.Fresh == FreshContext {
-		e.v.lost = false // nobody expects variables to last
-	}
-	return func() {
+	leave := func() {
 		if h.cfg.Fresh == FreshContext {
 			e.x.talks.mu.Lock()
 			t := e.x.talks.empty(e.v)
@@ -137,7 +161,52 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 		}
 		release()
 		e.x.talks.leave(e.v)
-	}, nil
+	}
+	if !b.owned && h.cfg.Fresh == Stateful && !e.v.sought {
+		if err := e.find(ctx); err != nil {
+			b.doubt(err)
+			leave()
+			return nil, err
+		}
+	}
+	return leave, nil
+}
+
+// find takes over the kernels that the conversation has in a sandbox that was
+// attached to: those that an executor before this one left in its folder. Without
+// any, its variables are gone.
+func (e *execution) find(ctx context.Context) error {
+	own := e.v.dir == cubby.Home // the sandbox's own kernels need not be found
+	if own && !e.x.h.cfg.AnyLanguage {
+		e.v.sought = true
+		return nil
+	}
+	if !own {
+		_, err := e.b.sbx.Files().Stat(ctx, e.v.dir)
+		if cubby.CodeOf(err) == cubby.CodeNotFound {
+			e.v.sought = true // it is new
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	there, err := e.b.sbx.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[string]*cubby.Context{}
+	for _, k := range there {
+		language := codeexec.NormalizeLanguage(k.Language)
+		mine := k.ID != "" && k.Cwd == e.v.dir && languageName.MatchString(language) && !(own && known(language))
+		if mine && (found[language] != nil || len(found) < e.x.h.cfg.MaxContexts) {
+			found[language] = k // the newest comes last
+		}
+	}
+	e.x.talks.take(e.v, found)
+	e.v.sought, e.v.used = true, true
+	e.v.lost = e.v.lost || !own && len(found) == 0
+	return nil
 }
 
 // folder makes the conversation's folder.
@@ -160,6 +229,7 @@ func (e *execution) put(ctx context.Context, files *workdir.Packer) error {
 	}
 	archive := files.Reader()
 	defer archive.Close()
+	e.v.used = true
 	// Kernels are the default user's, and so are their files.
 	if err := posixws.Extract(ctx, machine{b: e.b}, e.v.dir, archive); err != nil {
 		return codeexec.Fail("put input files", cubby.CodeInternal, err)
@@ -201,7 +271,7 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 		}
 		ex, err = e.run(ctx, k, block.Code, how)
 	}
-	e.v.ran = true
+	e.v.used = true
 	switch {
 	case err == nil:
 	case cubby.CodeOf(err) == cubby.CodeTimeout && ctx.Err() == nil:
@@ -219,10 +289,16 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 		ex.ExitCode = cmp.Or(ex.ExitCode, -1)
 		e.b.doubt(err)
 	}
-	if e.v.lost || ex.FreshKernel && !e.v.told[language] {
-		e.v.lost, e.lost = false, true
+	// A kernel that counts from the beginning is another one: somebody has restarted
+	// it.
+	restarted := ex.Count > 0 && ex.Count <= e.v.counts[language]
+	if (ex.FreshKernel || restarted) && !e.v.told[language] {
+		e.lost = true
 	}
 	e.v.told[language] = ex.StateLost
+	if e.v.counts[language] = ex.Count; ex.StateLost {
+		delete(e.v.counts, language)
+	}
 	if ex.Limit == "" && ex.ExitCode != 0 {
 		ex.Limit = limitOf(ex)
 	}

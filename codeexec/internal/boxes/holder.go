@@ -45,6 +45,7 @@ type holder struct {
 	mu     sync.Mutex
 	closed bool
 	cur    *box
+	boxes  int // that there were, those before this executor included
 }
 
 // box is a sandbox.
@@ -53,6 +54,7 @@ type box struct {
 	sbx    *cubby.Sandbox
 	owned  bool // made here
 	apart  bool // for one execution, beside the executor's own
+	serial int  // numbers the executor's sandboxes, from 1; 0 if apart
 	have   codeexec.ResourceLimits
 	endBy  time.Time // when its whole life is over; zero: never by us
 	engine *posixws.Engine
@@ -68,6 +70,9 @@ type box struct {
 
 func newHolder(cfg *Config) *holder {
 	h := &holder{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1)}
+	if cfg.Since != nil {
+		h.boxes = cfg.Since.Files
+	}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	return h
 }
@@ -183,7 +188,8 @@ func (h *holder) adopt(b *box) error {
 	h.mu.Lock()
 	closed := h.closed
 	if !closed {
-		h.cur = b
+		h.boxes++
+		h.cur, b.serial = b, h.boxes
 	}
 	h.mu.Unlock()
 	if closed {
@@ -309,10 +315,14 @@ func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.Idle/10) }
 func (b *box) doubt(err error) {
 	switch cubby.CodeOf(err) {
 	case cubby.CodeSandboxGone, cubby.CodePaused, cubby.CodeUnavailable, cubby.CodeNotFound:
-		b.mu.Lock()
-		b.suspect = true
-		b.mu.Unlock()
+		b.suspected()
 	}
+}
+
+func (b *box) suspected() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.suspect = true
 }
 
 // check asks whether the sandbox is there, unless that is known, and renews its

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 )
 
 // Defaults of a pool.
@@ -21,10 +22,12 @@ const (
 
 // PoolConfig configures a Pool.
 type PoolConfig[E codeexec.CodeExecutor] struct {
-	// Open makes the executor of a session. Busy says that something is under way
-	// in one.
-	Open func(ctx context.Context, session string) (E, error)
-	Busy func(E) bool
+	// Open makes the executor of a session. since is set when the session had one
+	// before that has ended: see [Config.Since]. Busy says that something is under
+	// way in one, and Latest returns the largest counts that its results had.
+	Open   func(ctx context.Context, session string, since *codeexec.Instance) (E, error)
+	Busy   func(E) bool
+	Latest func(E) codeexec.Instance
 	// Size bounds how many there are at a time; 0 means DefaultPoolSize.
 	Size int
 	// Idle is after how long without use one is ended; 0 means DefaultPoolIdle.
@@ -46,6 +49,8 @@ type Pool[E codeexec.CodeExecutor] struct {
 	mu      sync.Mutex
 	closed  bool
 	entries map[string]*pooled[E] // those being made and ended included
+	ended   loss.Names            // sessions whose executor has ended
+	latest  codeexec.Instance     // the largest counts of those
 }
 
 type pooled[E codeexec.CodeExecutor] struct {
@@ -267,7 +272,7 @@ func (p *Pool[E]) evict(x *pooled[E]) {
 func (p *Pool[E]) open(x *pooled[E]) {
 	ctx, cancel := context.WithTimeout(p.ctx, openTime)
 	defer cancel()
-	x.e, x.err = p.cfg.Open(ctx, x.session)
+	x.e, x.err = p.cfg.Open(ctx, x.session, p.since(x.session))
 	close(x.ready)
 	if x.err == nil {
 		return
@@ -281,6 +286,17 @@ func (p *Pool[E]) open(x *pooled[E]) {
 	}
 }
 
+// since is what a session that comes back begins with; nil for a new one.
+func (p *Pool[E]) since(session string) *codeexec.Instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended.Has(session) {
+		return nil
+	}
+	latest := p.latest
+	return &latest
+}
+
 // openTime bounds the making of an executor.
 const openTime = 2 * time.Minute
 
@@ -291,7 +307,13 @@ func (p *Pool[E]) end(x *pooled[E]) error {
 	if x.err != nil {
 		return nil
 	}
-	return x.e.Close()
+	err := x.e.Close()
+	last := p.cfg.Latest(x.e)
+	p.mu.Lock()
+	p.ended.Add(x.session)
+	p.latest = codeexec.Instance{Memory: max(p.latest.Memory, last.Memory), Files: max(p.latest.Files, last.Files)}
+	p.mu.Unlock()
+	return err
 }
 
 func (p *Pool[E]) forget(x *pooled[E]) {

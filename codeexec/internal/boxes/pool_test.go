@@ -48,7 +48,7 @@ type factory struct {
 	hold chan struct{} // if not nil, making waits for it
 }
 
-func (f *factory) open(ctx context.Context, session string) (*fake, error) {
+func (f *factory) open(ctx context.Context, session string, _ *codeexec.Instance) (*fake, error) {
 	if f.hold != nil {
 		select {
 		case <-f.hold:
@@ -69,7 +69,8 @@ func (f *factory) open(ctx context.Context, session string) (*fake, error) {
 func newPool(t *testing.T, f *factory, size int, idle time.Duration) *boxes.Pool[*fake] {
 	t.Helper()
 	p, err := boxes.NewPool(boxes.PoolConfig[*fake]{
-		Open: f.open, Busy: func(x *fake) bool { return x.busy.Load() }, Size: size, Idle: idle,
+		Open: f.open, Busy: func(x *fake) bool { return x.busy.Load() },
+		Latest: func(*fake) codeexec.Instance { return codeexec.Instance{} }, Size: size, Idle: idle,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,50 @@
+package loss
+
+import "sync"
+
+// maxIDs bounds how many execution ids are known exactly.
+const maxIDs = 16 << 10
+
+// Files knows which files each execution id saw last, where all ids have theirs
+// in one place that can be lost as a whole. The zero value is ready to use. It is
+// safe for concurrent use.
+type Files struct {
+	mu     sync.Mutex
+	losses int
+	seen   map[string]int // by id: the losses there had been
+	others Names          // ids that are not in seen any more
+}
+
+// Lose notes that the files of all ids are gone.
+func (f *Files) Lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.losses++
+}
+
+// See notes that an id sees the files that are there now. count is for
+// [codeexec.Instance.Files]; lost says that they are not those that the id saw
+// before.
+func (f *Files) See(id string) (count int, lost bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, known := f.seen[id]
+	switch {
+	case known:
+		lost = before < f.losses
+	case f.losses > 0:
+		lost = f.others.Has(id)
+	}
+	if f.seen == nil {
+		f.seen = map[string]int{}
+	}
+	if !known && len(f.seen) >= maxIDs {
+		for other := range f.seen { // any
+			f.others.Add(other)
+			delete(f.seen, other)
+			break
+		}
+	}
+	f.seen[id] = f.losses
+	return f.losses + 1, lost
+}
