@@ -257,7 +257,10 @@ func notes(r *codeexec.CodeExecutionResult) []string {
 	if r.Truncated {
 		n = append(n, "output or files were cut")
 	}
-	if r.StateLost {
+	switch {
+	case r.FilesLost:
+		n = append(n, "variables and files of earlier runs are gone")
+	case r.StateLost:
 		n = append(n, "variables of earlier runs are gone")
 	}
 	return n
