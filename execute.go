@@ -23,6 +23,11 @@ const (
 	timeoutGrace = 10 * time.Second
 	// diagnoseTimeout bounds the question why a sandbox has gone.
 	diagnoseTimeout = 5 * time.Second
+	// noticeTimeout bounds how long a server is asked again about a sandbox that
+	// seems to run although a stream from it broke off, with noticeDelay between
+	// the first two times.
+	noticeTimeout = time.Second
+	noticeDelay   = 20 * time.Millisecond
 )
 
 // Execution is what became of one piece of code.
@@ -184,10 +189,20 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diagnoseTimeout)
 	defer cancel()
 	info, why := s.Info(ctx)
+	// A stream that broke off may be the first sign of a sandbox's end, which the
+	// server is about to notice itself.
+	for wait := noticeDelay; !ok && why == nil && info.State == StateRunning && wait < noticeTimeout; wait *= 2 {
+		time.Sleep(wait)
+		info, why = s.Info(ctx)
+	}
 	if d, ok := errors.AsType[*Error](why); ok && d.Code == CodeNotFound {
 		e.Code = CodeSandboxGone
 		e.Err = fmt.Errorf("the sandbox has ended: %w", d.Err)
 		e.Hint = d.Hint
+	}
+	if d, unreachable := errors.AsType[*Error](why); unreachable && !ok && d.Code == CodeUnavailable {
+		// That the server is gone, too, says more than that the stream is.
+		e.Code, e.Err, e.Hint = d.Code, fmt.Errorf("the connection broke off (%w), and the server does not answer: %w", err, d.Err), d.Hint
 	}
 	if why == nil && info.State == StatePaused {
 		e.Code = CodePaused

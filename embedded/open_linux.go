@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -28,14 +27,7 @@ func Open(ctx context.Context, cfg Config) (*Cubby, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 64,
-	}
+	transport := newTransport(ch, socket)
 	child := &child{ch, transport}
 	client, err := cubby.NewClient(cubby.Config{
 		APIURL: "http://cubby", SandboxURL: "http://cubby", APIKey: "embedded",
@@ -50,7 +42,7 @@ func Open(ctx context.Context, cfg Config) (*Cubby, error) {
 // child is the process, and the connections to it.
 type child struct {
 	process   *supervisor.Child
-	transport *http.Transport
+	transport *transport
 }
 
 func (c *child) close() error {
@@ -70,10 +62,10 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 	if err != nil {
 		return nil, "", err
 	}
-	listener, err := listen(dir.Socket())
+	listener, err := dir.Listen()
 	if err != nil {
 		dir.Remove()
-		return nil, "", &supervisor.Error{Err: err, Hint: "the socket's path must be short: set TMPDIR to a shorter one"}
+		return nil, "", err
 	}
 	defer listener.Close()
 	level := slog.LevelWarn
@@ -86,16 +78,6 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 		Output: supervisor.Lines(cfg.Logger), StopTimeout: cfg.StopTimeout,
 	})
 	return c, dir.Socket(), err
-}
-
-func listen(path string) (*os.File, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false)
-	defer l.Close()
-	return l.File()
 }
 
 // translate puts an error into this library's terms.

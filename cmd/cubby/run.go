@@ -123,13 +123,15 @@ type runner struct {
 	shares []share
 	limits cubby.Limits // only what was asked for
 
+	leastStart time.Duration // what a start gets, however short the code's time is
+
 	screen *screen
 	spin   *terminal.Spinner
 }
 
 // newRunner checks the whole command line before anything is started.
 func newRunner(std stdio, open opener, src source, f runFlags, changed func(string) bool) (*runner, error) {
-	r := &runner{std: std, open: open, src: src, flags: f}
+	r := &runner{std: std, open: open, src: src, flags: f, leastStart: leastStart}
 	var err error
 	if r.env, err = parseEnv(f.env); err != nil {
 		return nil, err
@@ -190,16 +192,42 @@ func (r *runner) run(ctx context.Context) (err error) {
 	defer r.spin.Stop()
 	r.screen = newScreen(r.std, r.flags.json)
 
-	client, closeClient, err := r.open(ctx, r.flags.python, r.flags.node)
+	startCtx, started := r.startContext(ctx)
+	defer started()
+	client, closeClient, err := r.open(startCtx, r.flags.python, r.flags.node)
 	if err != nil {
-		return r.interrupted(ctx, err)
+		return r.interrupted(ctx, r.tooSlow(startCtx, err))
 	}
 	defer func() {
 		if cerr := closeClient(); cerr != nil && err == nil {
 			err = cerr
 		}
 	}()
-	return r.interrupted(ctx, r.inSandbox(ctx, client))
+	return r.interrupted(ctx, r.inSandbox(ctx, startCtx, client))
+}
+
+// leastStart is what a start gets at least: it takes a third of a second on an
+// idle machine, and has been seen to take ten on one with twenty times more to do
+// than it can. Whoever gives code two seconds means the code.
+const leastStart = 20 * time.Second
+
+// startContext bounds the start, from nothing to a sandbox that answers.
+func (r *runner) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, r.startTime())
+}
+
+func (r *runner) startTime() time.Duration { return max(time.Duration(r.flags.timeout), r.leastStart) }
+
+// tooSlow says of an error that came when the start's time was over that this is
+// why. The code did not run, so that its own status for a timeout would mislead.
+func (r *runner) tooSlow(start context.Context, err error) error {
+	if !errors.Is(start.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &cubby.Error{
+		Op: "start", Code: cubby.CodeUnavailable, Err: fmt.Errorf("no sandbox was ready within %v, and the code was not run", r.startTime()),
+		Hint: "the machine may be too busy: a longer --timeout gives the start more time, too; `cubby doctor` tells whether sandboxes start here at all",
+	}
 }
 
 // interrupted gives Ctrl-C its own status, whatever it made fail.
@@ -212,13 +240,13 @@ func (r *runner) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-func (r *runner) inSandbox(ctx context.Context, client *cubby.Client) error {
-	sbx, err := client.Create(ctx,
+func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) error {
+	sbx, err := client.Create(startCtx,
 		cubby.WithLimits(r.limits),
 		cubby.WithWarm(r.src.language),
 		cubby.WithLifetime(time.Duration(r.flags.timeout)+lifetimeMargin))
 	if err != nil {
-		return err
+		return r.tooSlow(startCtx, err)
 	}
 	for _, s := range r.shares {
 		if err := sbx.Files().Upload(ctx, s.local, s.remote); err != nil {

@@ -152,7 +152,9 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 		return err
 	}
 	defer listener.Close()
-	c, err := f.start(ctx, std, listener, dataDir)
+	startCtx, started := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	c, err := f.start(startCtx, std, listener, dataDir)
+	started()
 	if err != nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	}
 	select {
 	case <-c.Exited():
-		return errors.Join(fmt.Errorf("serve: %w", c.Err()), c.Close())
+		return errors.Join(&cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: c.Err(), Hint: c.Hint()}, c.Close())
 	case s := <-signals:
 		log.Info("stopping", "signal", s.String())
 	}

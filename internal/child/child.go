@@ -23,9 +23,9 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
-	"github.com/cubby-sandbox/cubby/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/server"
 	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/template"
@@ -60,7 +60,10 @@ func describe(err error) (message, hint string) {
 	var h hinted
 	var t *template.Error
 	var c *cubby.Error
+	var l *rlimit.Error
 	switch {
+	case errors.As(err, &l):
+		return err.Error(), l.Hint
 	case errors.As(err, &h):
 		return err.Error(), h.hint
 	case errors.As(err, &t):
@@ -79,6 +82,9 @@ var ErrTold = errors.New("told the parent")
 
 // Serve runs until the parent is gone or the process is told to end.
 func Serve(ctx context.Context, opts Options) error {
+	// Folders and sockets of the run are traversed by sandboxes' users; what is
+	// secret has a mode that says so. The parent's umask may be anything.
+	unix.Umask(0o022)
 	ready := os.NewFile(handshake.FDReady, "ready")
 	hello := func(h handshake.Hello) {
 		h.Version = version.Version
@@ -112,7 +118,16 @@ func Serve(ctx context.Context, opts Options) error {
 		io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
 		cancel()
 	}()
+	wait := killAfter
+	if opts.DataDir != "" {
+		wait = killAfterServing
+	}
+	defer backstop(ctx, opts.Logger, wait)()
 
+	// A limit that cannot be raised shows in what fails of it.
+	if err := rlimit.Raise(); err != nil {
+		opts.Logger.Warn("limits of this process", "err", err)
+	}
 	p, err := open(ctx, opts)
 	if err != nil {
 		return errors.Join(refuse(err), p.close())
@@ -197,7 +212,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	opts.Logger.Info("template of this machine's own tools", "python", tools.Python.Path, "node", tools.Node.Path)
-	guest, err := guestbin.Path(opts.RunDir)
+	guest, err := guestBinary(opts.RunDir)
 	if err != nil {
 		return p, err
 	}
@@ -230,10 +245,14 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err := eng.Probe(ctx); err != nil {
 		return p, err
 	}
+	most, err := mostSandboxes(opts.MaxSandboxes)
+	if err != nil {
+		return p, err
+	}
 	cfg := host.Config{
-		Engine:       eng,
+		Engine:       limited{eng},
 		Template:     host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
-		MaxSandboxes: opts.MaxSandboxes, TemplateAliases: opts.TemplateIDs,
+		MaxSandboxes: most, TemplateAliases: opts.TemplateIDs,
 		Logger: opts.Logger,
 	}
 	if p.store != nil {
@@ -265,6 +284,7 @@ func (p *private) close() error {
 	if p.unlock != nil {
 		errs = append(errs, p.unlock())
 	}
+	_ = unix.Unmount(filepath.Join(p.runDir, guestDir), unix.MNT_DETACH) // seldom there
 	return errors.Join(append(errs, os.RemoveAll(p.runDir))...)
 }
 

@@ -33,6 +33,9 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 // at a time make each slower and none sooner.
 func defaultBoots() int { return 2 * runtime.NumCPU() }
 
+// DefaultMaxSandboxes is how many sandboxes fit into this machine's memory.
+func DefaultMaxSandboxes() int { return defaultMaxSandboxes(machineMemory()) }
+
 // defaultMaxSandboxes is how many idle sandboxes fit into the machine. A limit is
 // a bound, not a reservation: most sandboxes use a tenth of theirs, so the sum
 // of limits would refuse nearly all that fit. What is really used is looked at

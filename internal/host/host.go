@@ -103,7 +103,7 @@ func New(cfg Config) *Host {
 		cfg.Timeout = MaxTimeout
 	}
 	if cfg.MaxSandboxes == 0 {
-		cfg.MaxSandboxes = defaultMaxSandboxes(machineMemory())
+		cfg.MaxSandboxes = DefaultMaxSandboxes()
 	}
 	if cfg.Boots == 0 {
 		cfg.Boots = defaultBoots()

@@ -3,6 +3,8 @@
 package supervisor
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -23,8 +25,9 @@ type RunDir struct {
 // MakeRunDir makes a folder of its own, and removes those of parents and children
 // that were both killed.
 func MakeRunDir() (_ *RunDir, err error) {
-	sweep()
-	path, err := os.MkdirTemp(runBase(), handshake.RunPrefix)
+	base := TempDir()
+	sweep(base)
+	path, err := os.MkdirTemp(base, handshake.RunPrefix)
 	if err != nil {
 		return nil, &Error{Err: err, Hint: "Cubby needs a writable folder for temporary files: set TMPDIR"}
 	}
@@ -34,14 +37,22 @@ func MakeRunDir() (_ *RunDir, err error) {
 			d.Remove()
 		}
 	}()
+	// Modes are set and not only asked for: the umask of the program that embeds
+	// Cubby is its own.
+	socketDir := filepath.Join(path, handshake.SocketDir)
 	if err := os.Chmod(path, 0o711); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(filepath.Join(path, handshake.SocketDir), 0o700); err != nil {
+	if err := os.Mkdir(socketDir, 0o700); err != nil {
 		return nil, err
 	}
-	d.lock, err = lockFile(filepath.Join(path, handshake.LockName))
-	return d, err
+	if err := os.Chmod(socketDir, 0o700); err != nil {
+		return nil, err
+	}
+	if d.lock, err = lockFile(filepath.Join(path, handshake.LockName)); err != nil {
+		return nil, err
+	}
+	return d, d.lock.Chmod(0o600)
 }
 
 // Socket is the path of the child's socket, if it has one.
@@ -55,16 +66,58 @@ func (d *RunDir) Remove() {
 	}
 }
 
+// Listen makes the child's socket; only this user can connect.
+func (d *RunDir) Listen() (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.Socket(), Net: "unix"})
+	if err != nil {
+		hint := ""
+		if errors.Is(err, syscall.EINVAL) {
+			hint = "the socket's path must be short: set TMPDIR to a shorter one"
+		}
+		return nil, &Error{Err: err, Hint: hint}
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(d.Socket(), 0o600); err != nil {
+		return nil, err
+	}
+	return l.File()
+}
+
 // maxRunBase leaves room for the run folder's name and the sockets in it.
 const maxRunBase = 48
 
-// runBase is the folder for temporary files, unless its path is too long for
-// sockets below it.
-func runBase() string {
-	if dir := os.TempDir(); len(dir) <= maxRunBase {
-		return dir
+// TempDir is the folder for temporary files that a run folder is made in. It is
+// os.TempDir, unless that path is too long for sockets below it, or closed to the
+// users that a root server's sandboxes run as, as one for each user is.
+func TempDir() string {
+	dir := os.TempDir()
+	for _, dir := range []string{dir, "/tmp", "/var/tmp"} {
+		if len(dir) <= maxRunBase && (os.Geteuid() != 0 || openToAll(dir)) {
+			return dir
+		}
 	}
-	return "/tmp"
+	return dir
+}
+
+// openToAll reports whether every user can reach what is in dir.
+func openToAll(dir string) bool {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return false
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || !info.IsDir() || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+	}
 }
 
 func lockFile(path string) (*os.File, error) {
@@ -79,8 +132,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(runBase(), handshake.RunPrefix+"*"))
+func sweep(base string) {
+	dirs, _ := filepath.Glob(filepath.Join(base, handshake.RunPrefix+"*"))
 	for _, dir := range dirs {
 		fi, err := os.Lstat(dir)
 		if err != nil || !fi.IsDir() || time.Since(fi.ModTime()) < startTimeout {

@@ -8,27 +8,34 @@ package supervisor
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
-// startTimeout bounds the child's start, in which it only mounts and listens.
-const startTimeout = 30 * time.Second
+const (
+	// startTimeout bounds the child's start, in which it only mounts and listens.
+	startTimeout = 30 * time.Second
+	// outputDelay is how long the last of the child's log is waited for when it
+	// has ended.
+	outputDelay = 2 * time.Second
+)
 
 // Error is a child that could not be started, with what to do about it.
 type Error struct {
@@ -83,6 +90,9 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 			c.cleanUp()
 		}
 	}()
+	if err := checkLimits(rlimit.Check); err != nil {
+		return nil, err
+	}
 	readyR, readyW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -107,7 +117,15 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	c.cmd.Stderr = c.tail
 	c.cmd.SysProcAttr = namespace.Attr()
 	c.cmd.SysProcAttr.Setpgid = true // a terminal's Ctrl-C is for this program
+	// A process of a sandbox that has not ended yet may hold the child's
+	// standard error open.
+	c.cmd.WaitDelay = outputDelay
 	if err := c.cmd.Start(); err != nil {
+		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+			if tight := checkLimits(rlimit.Explain); tight != nil {
+				return nil, tight
+			}
+		}
 		return nil, &Error{Err: fmt.Errorf("start sandbox process: %w", err), Hint: namespace.Hint(err)}
 	}
 	readyW.Close()
@@ -167,20 +185,75 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 	case <-c.exited:
 	case <-time.After(c.timeout):
 	}
+	if tight := checkLimits(rlimit.Explain); tight != nil {
+		return h, tight
+	}
+	if c.crashed() {
+		return h, &Error{Err: fmt.Errorf("%s ended while it started: %w", c.cmd.Path, c.Err()), Hint: c.Hint()}
+	}
 	return h, &Error{Mismatch: true, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
 		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
+}
+
+// checkLimits puts what a check of limits says into this package's terms.
+func checkLimits(check func() error) error {
+	err := check()
+	if e, ok := errors.AsType[*rlimit.Error](err); ok {
+		return &Error{Err: e.Err, Hint: e.Hint}
+	}
+	return err
 }
 
 // Exited is closed when the child has ended, whoever ended it.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
-// Err is how the child ended, with the last that it said; only for after Exited
-// is closed.
+// Err is how the child ended; only for after Exited is closed.
 func (c *Child) Err() error {
-	if c.waitErr == nil {
-		return errors.New("the sandbox process ended")
+	const who = "the server of the sandboxes"
+	state := c.cmd.ProcessState
+	if state == nil {
+		return fmt.Errorf("%s ended: %w", who, c.waitErr)
 	}
-	return fmt.Errorf("the sandbox process ended: %w: %s", c.waitErr, strings.TrimSpace(c.tail.last()))
+	if signal, ok := killedBy(state); ok {
+		return fmt.Errorf("%s was killed by signal %d (%s)", who, int(signal), unix.SignalName(signal))
+	}
+	if line := c.tail.crash(); line != "" {
+		return fmt.Errorf("%s ended: %s", who, line)
+	}
+	if state.Success() {
+		return errors.New(who + " ended")
+	}
+	if last := strings.TrimSpace(c.tail.last()); last != "" {
+		return fmt.Errorf("%s ended: %w: %s", who, c.waitErr, last)
+	}
+	return fmt.Errorf("%s ended: %w", who, c.waitErr)
+}
+
+// Hint is what to do about Err; it may be empty.
+func (c *Child) Hint() string {
+	signal, ok := killedBy(c.cmd.ProcessState)
+	switch {
+	case ok && signal == unix.SIGKILL:
+		return "somebody killed it, or the machine ran out of memory (`dmesg` says so); its sandboxes are gone, start it again"
+	case ok && !c.crashed():
+		return "its sandboxes are gone, start it again"
+	case c.crashed():
+		return "its sandboxes are gone, start it again; if that repeats, `cubby doctor` may tell what this machine lacks, else please report it"
+	}
+	return ""
+}
+
+func killedBy(state *os.ProcessState) (syscall.Signal, bool) {
+	if state == nil {
+		return 0, false
+	}
+	status, ok := state.Sys().(syscall.WaitStatus)
+	return status.Signal(), ok && status.Signaled()
+}
+
+func (c *Child) crashed() bool {
+	signal, killed := killedBy(c.cmd.ProcessState)
+	return c.tail.crash() != "" || killed && (signal == unix.SIGSEGV || signal == unix.SIGBUS || signal == unix.SIGABRT)
 }
 
 // Close asks the child to end, and sees to it. It is idempotent.
@@ -235,45 +308,4 @@ func FindBinary(configured string) (string, error) {
 		return "", &Error{Err: errors.New("the cubby binary was not found"), Hint: remedy}
 	}
 	return filepath.Abs(path)
-}
-
-// Lines writes each line of what it is given to a log.
-func Lines(log *slog.Logger) io.Writer { return lines{log} }
-
-type lines struct{ log *slog.Logger }
-
-func (l lines) Write(p []byte) (int, error) {
-	for line := range bytes.Lines(p) {
-		l.log.Info("cubby", "line", string(bytes.TrimRight(line, "\n")))
-	}
-	return len(p), nil
-}
-
-// tail hands on what is written and keeps the last of it for an error message.
-type tail struct {
-	out io.Writer
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailSize = 4 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.out != nil {
-		// A reader that is gone must not end the child.
-		_, _ = t.out.Write(p)
-	}
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > tailSize {
-		t.buf = t.buf[len(t.buf)-tailSize:]
-	}
-	return len(p), nil
-}
-
-func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
 }

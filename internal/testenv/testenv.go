@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/namespace"
+	"github.com/cubby-sandbox/cubby/internal/supervisor"
 )
 
 // binaries builds once for each test process; the build cache and the lock make
@@ -81,6 +82,10 @@ func build() (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cubby for tests: %w\n%s", err, bytes.TrimSpace(out))
 	}
+	// A sandbox's user executes the guest, whatever the umask is here.
+	if err := os.Chmod(filepath.Join(dir, "cubby-guest"), 0o755); err != nil {
+		return "", err
+	}
 	return dir, nil
 }
 
@@ -92,6 +97,8 @@ const namespacedVar = "CUBBY_TEST_NAMESPACED"
 func RunNamespaced(m *testing.M) {
 	if os.Getenv(namespacedVar) != "" {
 		os.Unsetenv(namespacedVar)
+		// The machines of these tests are other users than root.
+		os.Setenv("TMPDIR", supervisor.TempDir())
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 			fmt.Fprintln(os.Stderr, "mounts of our own:", err)
 			os.Exit(1)

@@ -9,6 +9,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,6 +61,8 @@ type Engine struct {
 	cfg  Config
 	root bool // real root: machines get an unprivileged user namespace
 
+	helper *os.File // what gVisor's global of the helper's name leads to; may be nil
+
 	// gVisor takes the machine's standard streams from this process's globals.
 	stdio sync.Mutex
 
@@ -76,15 +79,17 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Helper != "" {
-		specutils.ExePath = cfg.Helper
+	name, file, err := openHelper(cmp.Or(cfg.Helper, runningProgram))
+	if err != nil {
+		return nil, err
 	}
+	specutils.ExePath = name
 	gvlog.SetTarget(gvlog.GoogleEmitter{Writer: &gvlog.Writer{Next: logWriter{cfg.Logger}}})
 	root, err := initialUserNamespace()
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, root: root}, nil
+	return &Engine{cfg: cfg, root: root, helper: file}, nil
 }
 
 // Name implements engine.Engine.
@@ -95,11 +100,7 @@ func (e *Engine) Probe(context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("gvisor needs root or a user namespace of its own: allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0) or run as root")
 	}
-	helper := e.cfg.Helper
-	if helper == "" {
-		helper = "/proc/self/exe"
-	}
-	return checkStatic(helper)
+	return checkStatic(cmp.Or(e.cfg.Helper, runningProgram))
 }
 
 // Start implements engine.Engine.
