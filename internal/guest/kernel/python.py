@@ -473,6 +473,7 @@ AFTER = {
     "matplotlib.axes._axes": after_display,
     "matplotlib.pyplot": after_display,
     "PIL.Image": after_display,
+    "PIL.ImageShow": after_display,
     "IPython.core.display": after_display,
     "IPython.core.display_functions": after_display,
 }

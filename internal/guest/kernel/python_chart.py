@@ -1,11 +1,15 @@
 """What a matplotlib figure shows, as data: E2B's charts beside the picture.
 
 A chart is {type, title, elements} and, where there are axes to read, their labels,
-units, ticks and scales. Values that JSON has no form for become null.
+units, ticks and scales. Values that JSON has no form for become null. What E2B's
+extractor (the package e2b_charts) makes of a figure is followed, down to the names of
+what has no label, except where it loses data or fails: tests tell the cases.
 """
 
 import re
 import sys
+from datetime import date, timezone
+from decimal import Decimal, localcontext
 
 MAX_POINTS = 200000  # points of one figure; a figure with more has no chart
 UNIT = re.compile(r"\s\((.*?)\)|\[(.*?)\]")
@@ -74,22 +78,19 @@ def chart(ax, budget):
     if ax.name == "3d":  # its marks stand where they are projected to
         return {"type": "unknown", "title": text_of(ax.title), "elements": []}
     if drawn_boxes(ax):
-        return flat(ax, "box_and_whisker", boxes(ax, budget))
+        return flat(ax, "box_and_whisker", boxes(ax, budget), boxes_lie(ax))
     if every(found, "lines", "Line2D"):
-        return with_ticks(ax, "line", [line(ax, l, budget) for l in found])
+        return with_ticks(ax, "line", [line(ax, l, budget) for l in data_lines(ax, found)])
     found = [m for m in found if not beside_the_point(m)]
     if every(found, "collections", "PathCollection"):
         return with_ticks(ax, "scatter", [scatter(ax, m, budget) for m in found])
     if every(found, "patches", "Wedge"):
         budget.take(len(found))
-        slices = [
-            {"label": str(w.get_label()), "angle": number(abs(w.theta2 - w.theta1)), "radius": number(w.r)} for w in found
-        ]
-        return {"type": "pie", "title": text_of(ax.title), "elements": slices}
+        return {"type": "pie", "title": text_of(ax.title), "elements": [wedge(w) for w in found]}
     if every(found, "patches", "Rectangle"):
         bars = bar_elements(ax, budget)
         if bars:
-            return flat(ax, "bar", bars)
+            return flat(ax, "bar", bars, all(map(lying, ax.containers)))
     return {"type": "unknown", "title": text_of(ax.title), "elements": []}
 
 
@@ -99,20 +100,39 @@ def every(found, module, name):
 
 
 def beside_the_point(mark):
-    """Report whether a mark is a straight line across the axes."""
+    """Report whether a mark only leads the eye: a straight line, a shadow."""
     if isinstance(mark, sys.modules["matplotlib.collections"].LineCollection):
+        return True
+    if isinstance(mark, sys.modules["matplotlib.patches"].Shadow):
         return True
     if not isinstance(mark, sys.modules["matplotlib.lines"].Line2D):
         return False
     return len(set(mark.get_xdata(orig=False))) <= 1 or len(set(mark.get_ydata(orig=False))) <= 1
 
 
+def data_lines(ax, lines):
+    """Return the lines without those that only lead the eye, such as axhline's.
+
+    E2B takes each level or upright line between two points for one. Where a figure has
+    no other, they are what it is about.
+    """
+
+    def leads(line):
+        xs, ys = line.get_xdata(orig=False), line.get_ydata(orig=False)
+        return len(xs) == 2 and len(ys) == 2 and (xs[0] == xs[1] or ys[0] == ys[1])
+
+    lines = [l for l in lines if l.get_transform() == ax.transData]
+    return [l for l in lines if not leads(l)] or lines
+
+
 # Axes.
 
 
-def flat(ax, kind, elements):
-    """Return a chart with labelled axes."""
+def flat(ax, kind, elements, lying=False):
+    """Return a chart with labelled axes; those of one that lies change places."""
     x, y = text_of(ax.xaxis.label), text_of(ax.yaxis.label)
+    if lying:
+        x, y = y, x
     return {
         "type": kind, "title": text_of(ax.title),
         "x_label": x, "y_label": y, "x_unit": unit(x), "y_unit": unit(y),
@@ -155,9 +175,26 @@ def scale(axis):
     kind = converter(axis)
     if "Date" in kind or kind == "PeriodConverter":
         return "datetime"
-    if categories(axis):
+    name = str(axis.get_scale())
+    if categories(axis) or name == "linear" and named_ticks(axis):
         return "categorical"
-    return str(axis.get_scale())
+    return name
+
+
+def named_ticks(axis):
+    """Report whether the ticks 0, 1, 2 and so on have been given names."""
+    if type(axis.get_major_locator()).__name__ != "FixedLocator":
+        return False
+    ticks, names = list(axis.get_ticklocs()), tick_labels(axis)
+    return bool(ticks) and ticks == list(range(len(ticks))) and not any(map(is_number, names))
+
+
+def is_number(text):
+    try:
+        float(text.replace("\u2212", "-"))
+        return True
+    except ValueError:
+        return False
 
 
 def categories(axis):
@@ -168,7 +205,10 @@ def categories(axis):
 
 
 def tick(axis, place):
-    return moments(axis)(place) if scale(axis) == "datetime" else number(place)
+    if scale(axis) != "datetime":
+        return number(place)
+    place = number(place)
+    return None if place is None else moment(axis, place).isoformat()
 
 
 def tick_labels(axis):
@@ -178,38 +218,78 @@ def tick_labels(axis):
 def coordinate(axis):
     """Return a function from a number on an axis to what it stands for."""
     if scale(axis) == "datetime":
-        return moments(axis)
+        return lambda place: number(place) if number(place) is None else naive(moment(axis, place)).isoformat()
     names = categories(axis)
     if names:
         return lambda place: names.get(place, number(place))
     return number
 
 
-def moments(axis):
-    """Return a function from a number on an axis of dates to the date as ISO text."""
+def moment(axis, place):
+    """Return what a number on an axis of dates stands for."""
     if converter(axis) == "PeriodConverter":  # pandas counts periods
-        period = sys.modules["pandas"].Period
-        make = lambda place: period(ordinal=int(place), freq=axis.freq).to_timestamp()
-    else:
-        make = sys.modules["matplotlib.dates"].num2date
+        return sys.modules["pandas"].Period(ordinal=int(place), freq=axis.freq).to_timestamp()
+    return sys.modules["matplotlib.dates"].num2date(place)
 
-    def moment(place):
-        place = number(place)
-        return None if place is None else make(place).isoformat()
 
-    return moment
+def naive(moment):
+    """Return a moment without its zone, which nobody gave it, if that is UTC."""
+    return moment.replace(tzinfo=None) if moment.tzinfo in (timezone.utc, UTC()) else moment
+
+
+def UTC():
+    return getattr(sys.modules.get("matplotlib.dates"), "UTC", timezone.utc)
+
+
+def given(value, otherwise):
+    """Return a value as it was plotted: a date as ISO text, a name, an exact number.
+
+    What stands for anything else is made by otherwise, without arguments.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, date):  # a datetime is one, too
+        return value.isoformat() if value == value else None
+    kind = type(value).__name__
+    if kind == "datetime64":
+        value = value.astype("datetime64[us]").item()
+        return value.isoformat() if isinstance(value, date) else None
+    if kind == "Period":
+        return value.to_timestamp().isoformat()
+    if hasattr(value, "dtype") and value.dtype.kind in "iuf" or isinstance(value, (int, float)):
+        return number(value)
+    return otherwise()
 
 
 def number(value):
-    """Return a value as a Python number, None if it is not a finite one."""
+    """Return a value as a Python number, None if it is not a finite one.
+
+    It is a float, as E2B has it, unless no float is exactly that number.
+    """
     if hasattr(value, "item"):
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        try:
-            value = float(value)
-        except (TypeError, ValueError):
-            return None
+    try:
+        exact, value = value, float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if isinstance(exact, int) and exact != value:
+        return exact
     return value if value - value == 0 else None
+
+
+def rounded(value, least):
+    """Return a value without the noise of its last digits.
+
+    E2B keeps 8 significant digits, less one for each digit of the number before the
+    point but the first: 6 of 323.99999, 10 of 0.05. least keeps more of what is large.
+    """
+    value = number(value)
+    if not isinstance(value, float):
+        return value
+    exact = Decimal(repr(value))
+    with localcontext() as context:
+        context.prec = max(least, 8 - exact.adjusted())
+        return float(+exact)
 
 
 # Elements.
@@ -217,15 +297,35 @@ def number(value):
 
 def line(ax, mark, budget):
     xs, ys = mark.get_xdata(orig=False), mark.get_ydata(orig=False)
-    return {"label": label_of(ax, mark), "points": points(ax, zip(xs, ys), len(xs), budget)}
+    pairs = points(ax, zip(xs, ys), len(xs), budget)
+    # As they were plotted they say more than as they were drawn.
+    for i, values in enumerate((mark.get_xdata(), mark.get_ydata())):
+        if len(values) == len(pairs):
+            for pair, value in zip(pairs, values):
+                pair[i] = given(value, lambda: pair[i])
+    return {"label": label_of(ax, mark), "points": pairs}
 
 
 def label_of(ax, mark):
     """Return the name of a line; one with error bars has it from them."""
+    label = str(mark.get_label())
     for container in ax.containers:
         if type(container).__name__ == "ErrorbarContainer" and container[0] is mark:
-            return str(container.get_label() or mark.get_label())
-    return str(mark.get_label())
+            label = str(container.get_label() or label)
+    return named(label, "_child", "Line")
+
+
+def named(label, made, name):
+    """Return a label, with what matplotlib made up for none under E2B's name."""
+    number = label[len(made):]
+    if label.startswith(made) and number.isdigit():
+        return "%s %s" % (name, number)
+    return label
+
+
+def wedge(mark):
+    angle = abs(Decimal(str(mark.theta2)) - Decimal(str(mark.theta1)))
+    return {"label": str(mark.get_label()), "angle": rounded(float(angle), 1), "radius": number(mark.r)}
 
 
 def scatter(ax, mark, budget):
@@ -244,14 +344,18 @@ def bar_elements(ax, budget):
     for container in ax.containers:
         bars = [p for p in getattr(container, "patches", ()) if hasattr(p, "get_height")]
         budget.take(len(bars))
-        lying = getattr(container, "orientation", "vertical") == "horizontal"
-        axis = ax.yaxis if lying else ax.xaxis
-        name = bar_names(axis)
+        lies = lying(container)
+        name = bar_names(ax.yaxis if lies else ax.xaxis)
+        group = named(str(container.get_label() or ""), "_container", "Group")
         for bar in bars:
-            middle = bar.get_y() + bar.get_height() / 2.0 if lying else bar.get_x() + bar.get_width() / 2.0
-            value = bar.get_width() if lying else bar.get_height()
-            elements.append({"label": name(middle), "group": str(container.get_label() or ""), "value": number(value)})
+            middle = bar.get_y() + bar.get_height() / 2.0 if lies else bar.get_x() + bar.get_width() / 2.0
+            value = bar.get_width() if lies else bar.get_height()
+            elements.append({"label": name(middle), "group": group, "value": number(value)})
     return elements
+
+
+def lying(container):
+    return getattr(container, "orientation", "vertical") == "horizontal"
 
 
 def bar_names(axis):
@@ -264,21 +368,27 @@ def bar_names(axis):
         # Bars of several groups stand beside their tick.
         return lambda middle: names[min(names, key=lambda place: abs(place - middle))]
     if scale(axis) == "datetime":
-        return moments(axis)
-    return lambda middle: "%g" % middle
+        return lambda middle: day(naive(moment(axis, middle)))
+    return lambda middle: "%.12g" % middle
+
+
+def day(moment):
+    """Return a moment as ISO text, without the time if that is midnight."""
+    text = moment.isoformat()
+    return text[:10] if text[10:] == "T00:00:00" else text
 
 
 def boxes(ax, budget):
     elements = []
     for stats in drawn_boxes(ax):
-        outliers = [number(v) for v in stats.get("fliers", ())]
+        outliers = [rounded(v, 12) for v in stats.get("fliers", ())]
         budget.take(1 + len(outliers))
         element = {"label": str(stats.get("label", "")), "outliers": outliers}
         for name, key in (("min", "whislo"), ("first_quartile", "q1"), ("median", "med"),
                           ("third_quartile", "q3"), ("max", "whishi")):
-            element[name] = number(stats.get(key))
+            element[name] = rounded(stats.get(key), 12)
         elements.append(element)
-    labels = tick_labels(ax.xaxis)
+    labels = tick_labels(ax.yaxis if boxes_lie(ax) else ax.xaxis)
     if not any(e["label"] for e in elements) and len(labels) == len(elements):
         for element, label in zip(elements, labels):
             element["label"] = label
@@ -289,6 +399,12 @@ def drawn_boxes(ax):
     """Return the numbers of the boxes that are still on the axes."""
     there = marks(ax)
     return [stats for stats, median in getattr(ax, "_cubby_boxes", ()) if any(median is m for m in there)]
+
+
+def boxes_lie(ax):
+    """Report whether the boxes lie: then the line of a median is upright."""
+    medians = [median for _, median in getattr(ax, "_cubby_boxes", ())]
+    return all(len(set(m.get_xdata(orig=False))) == 1 for m in medians)
 
 
 def adopt_axes(module):

@@ -17,28 +17,45 @@ plt.title('A line'); plt.xlabel('Time (s)'); plt.ylabel('Speed [km/h]')`, `{
 	"type": "line", "title": "A line", "x_label": "Time (s)", "x_unit": "s", "y_label": "Speed [km/h]", "y_unit": "km/h",
 	"x_scale": "linear", "y_scale": "linear", "elements": [{"label": "rise", "points": [[1, 2], [2, 4], [3, null]]}]}`},
 	{"line without words", "plt.plot([5])", `{"type": "line", "title": null, "x_label": null, "y_label": null, "x_unit": null, "y_unit": null,
-	"elements": [{"label": "_child0", "points": [[0, 5]]}]}`},
-	{"ticks", "plt.plot([1, 2]); plt.xticks([0, 1], ['low', 'high'])", `{"type": "line", "x_ticks": [0, 1], "x_tick_labels": ["low", "high"]}`},
+	"elements": [{"label": "Line 0", "points": [[0, 5]]}]}`},
+	{"ticks", "plt.plot([1, 2]); plt.xticks([0, 1], ['low', 'high'])", `{"type": "line", "x_ticks": [0, 1], "x_tick_labels": ["low", "high"], "x_scale": "categorical"}`},
+	{"ticks at numbers", "plt.plot([1, 2]); plt.xticks([0, 1, 2])", `{"type": "line", "x_ticks": [0, 1, 2], "x_scale": "linear"}`},
 	{"scales", "plt.plot([1, 10], [1, 100]); plt.xscale('log'); plt.yscale('symlog')", `{"type": "line", "x_scale": "log", "y_scale": "symlog"}`},
 	{"dates", `import datetime
 plt.plot([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)], [1, 2])`, `{"type": "line", "x_scale": "datetime",
-	"elements": [{"label": "_child0", "points": [["2024-01-01T00:00:00+00:00", 1], ["2024-01-02T00:00:00+00:00", 2]]}]}`},
+	"elements": [{"label": "Line 0", "points": [["2024-01-01", 1], ["2024-01-02", 2]]}]}`},
+	{"times", `import numpy as np
+plt.plot([datetime.datetime(2024, 1, 1, 2), datetime.datetime(2024, 1, 2)], [1, 2]); plt.plot(np.array(['2024-01-01', '2024-01-02T03:04'], 'M8[ns]'), [3, 4])`, `{
+	"type": "line", "x_scale": "datetime", "elements": [
+	{"label": "Line 0", "points": [["2024-01-01T02:00:00", 1], ["2024-01-02T00:00:00", 2]]}, {"label": "Line 1", "points": [["2024-01-01T00:00:00", 3], ["2024-01-02T03:04:00", 4]]}]}`},
+	{"dates as dots", `plt.scatter([datetime.date(2024, 1, 1)], [1])`, `{"type": "scatter", "x_scale": "datetime", "elements": [{"points": [["2024-01-01T00:00:00", 1]]}]}`},
+	{"dates as bars", `plt.bar([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)], [1, 2])`, `{"type": "bar", "elements": [
+	{"label": "2024-01-01", "group": "Group 0", "value": 1}, {"label": "2024-01-02", "group": "Group 0", "value": 2}]}`},
+	{"lines across", `plt.plot([1, 2, 3], [3, 2, 1]); plt.axhline(2); plt.axvline(1); plt.plot([1, 3], [2, 2]); plt.plot([1, 2, 3], [1, 1, 1], label='level')`, `{"type": "line", "elements": [
+	{"label": "Line 0", "points": [[1, 3], [2, 2], [3, 1]]}, {"label": "level", "points": [[1, 1], [2, 1], [3, 1]]}]}`},
+	{"nothing but a level line", `plt.plot([1, 3], [2, 2]); plt.axhline(2)`, `{"type": "line", "elements": [{"label": "Line 0", "points": [[1, 2], [3, 2]]}]}`},
+	{"nothing but lines across", `plt.axhline(2); plt.axvline(1)`, `{"type": "line", "elements": []}`},
 	{"categories", "plt.plot(['a', 'b'], [1, 2])", `{"type": "line", "x_scale": "categorical", "x_tick_labels": ["a", "b"],
-	"elements": [{"label": "_child0", "points": [["a", 1], ["b", 2]]}]}`},
+	"elements": [{"label": "Line 0", "points": [["a", 1], ["b", 2]]}]}`},
 	{"scatter", "plt.scatter([1, 2], [3, 4], label='dots'); plt.scatter([5], [6]); plt.axhline(2); plt.annotate('here', (1, 3))", `{
 	"type": "scatter", "elements": [{"label": "dots", "points": [[1, 3], [2, 4]]}, {"label": "_child1", "points": [[5, 6]]}]}`},
 	{"bar", "plt.bar(['x', 'y'], [1, -2], label='sold'); plt.axhline(0, color='k')", `{"type": "bar",
 	"elements": [{"label": "x", "group": "sold", "value": 1}, {"label": "y", "group": "sold", "value": -2}]}`},
-	{"bars lying", "plt.barh(['x', 'y'], [1, 2], label='sold')", `{"type": "bar",
+	{"bars lying", "plt.barh(['x', 'y'], [1, 2], label='sold'); plt.xlabel('Price [EUR]'); plt.ylabel('What')", `{"type": "bar",
+	"x_label": "What", "x_unit": null, "y_label": "Price [EUR]", "y_unit": "EUR",
 	"elements": [{"label": "x", "group": "sold", "value": 1}, {"label": "y", "group": "sold", "value": 2}]}`},
 	{"bars in groups", `fig, ax = plt.subplots()
 ax.bar([-0.2, 0.8], [1, 2], 0.4, label='old', yerr=[0.1, 0.1]); ax.bar([0.2, 1.2], [3, 4], 0.4, label='new'); ax.set_xticks([0, 1]); ax.set_xticklabels(['p', 'q'])`, `{
 	"type": "bar", "elements": [{"label": "p", "group": "old", "value": 1}, {"label": "q", "group": "old", "value": 2},
 	{"label": "p", "group": "new", "value": 3}, {"label": "q", "group": "new", "value": 4}]}`},
 	{"bars at numbers", "plt.bar([1, 2.5], [1, 2])", `{"type": "bar", "elements": [
-	{"label": "1", "group": "_container0", "value": 1}, {"label": "2.5", "group": "_container0", "value": 2}]}`},
+	{"label": "1", "group": "Group 0", "value": 1}, {"label": "2.5", "group": "Group 0", "value": 2}]}`},
 	{"pie", "plt.pie([1, 3], labels=['a', 'b'], autopct='%d', radius=2); plt.title('Shares')", `{"type": "pie", "title": "Shares",
 	"elements": [{"label": "a", "angle": 90, "radius": 2}, {"label": "b", "angle": 270, "radius": 2}]}`},
+	{"pie in parts that no float is", "plt.pie([9, 1, 0.05], shadow=True)", `{"type": "pie", "elements": [{"angle": 322.388}, {"angle": 35.8209}, {"angle": 1.7910447}]}`},
+	{"pie of nine tenths", "plt.pie([9, 1])", `{"type": "pie", "elements": [{"label": "", "angle": 324}, {"angle": 36}]}`},
+	{"boxes lying", "plt.boxplot([[1, 2, 3], [0.1 + 0.2, 1, 1234567.25]], vert=False, labels=['u', 'v']); plt.xlabel('Value'); plt.ylabel('Name')", `{"type": "box_and_whisker",
+	"x_label": "Name", "y_label": "Value", "elements": [{"label": "u", "min": 1, "median": 2}, {"label": "v", "min": 0.3, "max": 1234567.25}]}`},
 	{"boxes", "plt.boxplot([[1, 2, 3, 4, 100]], labels=['one'])", `{"type": "box_and_whisker", "elements": [
 	{"label": "one", "min": 1, "first_quartile": 2, "median": 3, "third_quartile": 4, "max": 4, "outliers": [100]}]}`},
 	{"boxes as patches", "plt.boxplot([[1, 2, 3], [4, 5, 6]], patch_artist=True); plt.xticks([1, 2], ['u', 'v'])", `{"type": "box_and_whisker"}`},

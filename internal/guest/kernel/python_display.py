@@ -6,6 +6,8 @@ import sys
 
 # Beyond these, a result keeps its text and HTML and loses the raw copy.
 MAX_JSON = 1 << 20  # characters of repr, and of JSON, of a list or dict
+MAX_PIXELS = 16000000  # of a picture; a larger one is shown smaller
+MAX_PICTURE = 20 << 20  # bytes of its PNG
 WINDOWLESS = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")  # matplotlib's backends
 CANARY = "_ipython_canary_method_should_not_exist_"
 
@@ -220,15 +222,47 @@ def show_figures():
 
 
 def image_bundle(image):
+    """Return the bundle of a PIL image; text alone if there is nothing to see in it."""
+    data = {"text/plain": repr(image)}
+    try:
+        data["image/png"] = image_png(image)
+    except Exception as e:  # closed, cut off, without a pixel
+        complain("the picture was left out: %s: %s" % (type(e).__name__, e))
+    return data
+
+
+def image_png(image):
+    """Return a PIL image as a PNG, smaller if it is very large."""
+    size = image.size
+    if size[0] * size[1] > MAX_PIXELS:
+        image = smaller(image, (MAX_PIXELS / float(size[0] * size[1])) ** 0.5)
+    data = written(image)
+    while len(data) > MAX_PICTURE:
+        image = smaller(image, 0.5)
+        data = written(image)
+    if image.size != size:
+        complain("a picture of %d x %d pixels is shown as %d x %d" % (size + image.size))
+    return data
+
+
+def written(image):
     import io
 
-    out = io.BytesIO()
-    try:
-        image.save(out, format="PNG")
-    except (OSError, ValueError):
+    for mode in (image.mode, "RGB", "L"):
         out = io.BytesIO()
-        image.convert("RGB").save(out, format="PNG")
-    return {"image/png": out.getvalue(), "text/plain": repr(image)}
+        try:
+            (image if mode == image.mode else image.convert(mode)).save(out, format="PNG")
+            return out.getvalue()
+        except (OSError, ValueError):
+            if mode == "L":
+                raise
+
+
+def smaller(image, factor):
+    """Return a copy of a picture with both sides shorter."""
+    mode = image.mode if image.mode in ("L", "RGB", "RGBA") else "RGBA" if "transparency" in image.info else "RGB"
+    width, height = (max(1, int(side * factor)) for side in image.size)
+    return image.resize((width, height), reducing_gap=2.0) if mode == image.mode else image.convert(mode).resize((width, height))
 
 
 # What display-minded packages offer, sent our way.
@@ -245,14 +279,22 @@ def adopt(module):
         kernel.part("python_chart").adopt_axes(module)
     elif name == "PIL.Image":
         adopt_images(module)
+    elif name == "PIL.ImageShow":
+        module.show = show_image
     elif kernel.shell is None:
         for hook in (display, publish_display_data, clear_output, update_display):
             if hasattr(module, hook.__name__):
                 setattr(module, hook.__name__, hook)
 
 
+def show_image(image, title=None, **options):
+    """Show an image as a result: there is no display and no viewer."""
+    publish(image_bundle(image), False)
+    return True
+
+
 def adopt_images(module):
-    """Show what is saved, and nothing that is shown: E2B's ways."""
+    """Show what is shown, and what is saved to a path: E2B's ways."""
     write = module.Image.save
 
     def save(self, fp, format=None, **params):
@@ -262,8 +304,9 @@ def adopt_images(module):
         if isinstance(fp, str) and not caller.startswith(("matplotlib.", "PIL.")):
             publish(image_bundle(self), False)
 
-    def show(self, *args, **kwargs):
-        """Do nothing: there is no display. What is saved is shown, as is a cell's last value."""
+    def show(self, title=None, **options):
+        """Show the image as a result."""
+        show_image(self)
 
     save.__doc__ = write.__doc__
     module.Image.save, module.Image.show = save, show

@@ -1,6 +1,9 @@
 package kernel_test
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,7 +55,9 @@ var pythonPackages = map[string][]pyCell{
 		{code: "import numpy as np\nnp.arange(3)", text: "array([0, 1, 2])"},
 	},
 	"PIL": {
-		{code: "from PIL import Image\nim = Image.new('RGB', (2, 2), 'red')\nprint(im.size)\nim.show()", stdout: "(2, 2)\n"},
+		{code: "from PIL import Image\nim = Image.new('RGB', (2, 2), 'red')\nprint(im.size)\nim.show()", stdout: "(2, 2)\n", shows: []string{"image/png"}},
+		{code: "im.show(title='red'); im.show()", shows: []string{"image/png", "image/png"}},
+		{code: "from PIL import ImageShow\nImageShow.show(im)", text: "True", shows: []string{"image/png"}},
 		{code: "im.save('red.png')", shows: []string{"image/png"}},
 		{code: "im.convert('CMYK').save('red.jpg', quality=50)", shows: []string{"image/png"}},
 		{code: "import io, pathlib\nim.save(io.BytesIO(), 'PNG')\nim.save(pathlib.Path('red2.png'))"},
@@ -220,5 +225,55 @@ func BenchmarkPythonStart(b *testing.B) {
 		if got := k.run("print(1)"); got.ExitCode != 0 {
 			b.Fatal(got)
 		}
+	}
+}
+
+// TestPythonImageModes shows pictures of each mode and size, one of which is the value.
+func TestPythonImageModes(t *testing.T) {
+	needModule(t, "PIL")
+	k := startPython(t)
+	k.run("from PIL import Image\nimport os")
+	for code, want := range map[string]string{
+		"Image.new('1', (3, 2))":                                       "3 x 2, 1 bits grey",
+		"Image.new('L', (3, 2))":                                       "3 x 2, 8 bits grey",
+		"Image.new('P', (3, 2))":                                       "3 x 2, 1 bits palette",
+		"Image.new('RGBA', (3, 2), (1, 2, 3, 4))":                      "3 x 2, 8 bits RGBA",
+		"Image.new('I;16', (3, 2))":                                    "3 x 2, 16 bits grey",
+		"Image.new('CMYK', (3, 2))":                                    "3 x 2, 8 bits RGB",
+		"Image.new('YCbCr', (3, 2))":                                   "3 x 2, 8 bits RGB",
+		"Image.new('F', (3, 2))":                                       "3 x 2, 8 bits RGB",
+		"Image.new('RGB', (6000, 4000), 'red')":                        "4898 x 3265, 8 bits RGB",
+		"Image.new('P', (100000, 400))":                                "63245 x 252, 8 bits RGB",
+		"Image.frombytes('RGB', (3000, 2400), os.urandom(21_600_000))": "1500 x 1200, 8 bits RGB",
+	} {
+		got := k.run("im = " + code + "\nim.show()\nim")
+		if got.Err() != "" || len(got.Results) != 2 || formOf(got.Results[0], "image/png") == nil {
+			t.Errorf("%s: %s, %d results, stderr %s", code, got.Err(), len(got.Results), got.Stderr)
+			continue
+		}
+		picture, _ := formOf(got.Results[1], "image/png").(string)
+		head, err := base64.StdEncoding.DecodeString(picture[:48])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Width, height, bits of a channel, kind of colour: the start of a PNG.
+		seen := fmt.Sprintf("%d x %d, %d bits %s", binary.BigEndian.Uint32(head[16:]), binary.BigEndian.Uint32(head[20:]), head[24],
+			map[byte]string{0: "grey", 2: "RGB", 3: "palette", 6: "RGBA"}[head[25]])
+		if seen != want {
+			t.Errorf("%s: shown as %s, not %s", code, seen, want)
+		}
+		if told := strings.Contains(got.Stderr, "is shown as"); told == strings.HasPrefix(want, "3 x 2") || len(picture) > 32<<20 {
+			t.Errorf("%s: %d bytes, stderr %s", code, len(picture), got.Stderr)
+		}
+	}
+	// What cannot be seen is told, and its text is there.
+	for _, code := range []string{"im = Image.new('L', (1, 1)); im.close(); im", "Image.new('LAB', (0, 0))"} {
+		got := k.run(code)
+		if got.Err() != "" || !strings.Contains(got.Text(), "PIL.Image") || formOf(got.Results[0], "image/png") == nil && !strings.Contains(got.Stderr, "left out") {
+			t.Errorf("%s: %+v", code, got)
+		}
+	}
+	if got := startPython(t).run("import sys; [m for m in sys.modules if m.startswith('PIL')]"); got.Text() != "[]" {
+		t.Errorf("loaded without being asked for: %s", got.Text())
 	}
 }
