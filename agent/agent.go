@@ -172,5 +172,5 @@ func (a *Agent) Session(id string) *Session {
 	if strings.TrimSpace(id) == "" {
 		id = "agent-" + strings.ToLower(rand.Text()[:16])
 	}
-	return &Session{a: a, id: id, turn: make(chan struct{}, 1), files: map[string]codeexec.File{}}
+	return &Session{a: a, id: id, turn: make(chan struct{}, 1), place: &place{}}
 }

@@ -108,14 +108,16 @@ func TestEnvironmentHostile(t *testing.T) {
 	})
 }
 
-// counted counts the runs of an executor.
+// counted counts an executor's runs of code.
 type counted struct {
 	codeexec.CodeExecutor
 	runs int
 }
 
 func (c *counted) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	c.runs++
+	if len(in.Blocks()) > 0 { // and no question for what is there
+		c.runs++
+	}
 	return c.CodeExecutor.ExecuteCode(ctx, in)
 }
 

@@ -14,13 +14,10 @@ import (
 
 // run asks, runs and shows until the model answers.
 func (w *work) run(ctx context.Context, q Question) error {
-	w.s.pending = append(w.s.pending, q.Files...)
-	for _, f := range q.Files {
-		w.s.files[f.Name] = f
-	}
+	w.s.place.add(q.Files)
 	w.messages = []Message{w.ask(q)}
 	w.emit(Event{Type: EventQuestion, Text: q.Text, Files: q.Files})
-	w.environment = w.a.environment.describe(ctx, w.a.executor, w.s.id)
+	w.environment = w.a.environment.describe(ctx, w.executor(), w.s.id)
 	for {
 		reply, err := w.generate(ctx)
 		if err != nil {
@@ -284,7 +281,7 @@ func (w *work) tools() []Tool {
 	for _, t := range all {
 		taken[t.Spec().Name] = true
 	}
-	for _, t := range w.a.toolbox.Tools(w.a.executor, w.s.id) {
+	for _, t := range w.a.toolbox.Tools(w.executor(), w.s.id) {
 		if name := t.Spec().Name; !taken[name] {
 			taken[name] = true
 			all = append(all, t)

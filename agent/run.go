@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"path"
 	"regexp"
@@ -171,11 +170,11 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 	record.Run = run
 	ctx, span := w.a.observe.span(ctx, "agent.run", attribute.String("agent.language", record.Language), attribute.String("agent.code.sha256", record.CodeSHA256))
 	defer span.End()
-	replaced := w.moved()
-	put := w.s.pending
+	_ = w.look(ctx) // if that fails, so does the run
+	put := w.s.place.waiting()
 	began := time.Now()
 	result, err := w.a.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
-		CodeBlocks: []codeexec.CodeBlock{b}, InputFiles: put, ExecutionID: w.s.id, Collect: collected,
+		CodeBlocks: []codeexec.CodeBlock{b}, InputFiles: put.files, ExecutionID: w.s.id, Collect: collected,
 		OnOutput: func(stream, text string) { w.emit(Event{Type: EventOutput, Run: run, Stream: stream, Text: text}) },
 	})
 	record.Seconds = time.Since(began).Seconds()
@@ -193,13 +192,12 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 		return w.unable(ctx, b, run, err, w.log(ctx, record))
 	}
 	w.lost = 0
-	w.s.pending = nil
-	replaced = w.moved() || replaced
+	w.s.place.saw(result, put)
 	span.SetAttributes(attribute.String("agent.outcome", record.Outcome), attribute.Int("agent.exit_code", result.ExitCode))
 	if err := w.log(ctx, record); err != nil {
 		return observation{}, err
 	}
-	return w.seen(run, b, result, replaced), nil
+	return w.seen(run, b, result), nil
 }
 
 // unable is for what the executor could not do: once the model is told, for the
@@ -212,56 +210,42 @@ func (w *work) unable(ctx context.Context, b codeexec.CodeBlock, run int, err, l
 		return observation{}, logged
 	}
 	if cubby.CodeOf(err) == cubby.CodeInvalidArgument {
-		for _, f := range w.s.pending { // which it may be about: the next question goes on without
-			delete(w.s.files, f.Name)
-		}
-		w.s.pending = nil
+		w.s.place.forget() // which it may be about: the next question goes on without
 		return observation{}, fmt.Errorf("agent: run code: %w", err)
 	}
 	if w.lost++; w.lost > 1 {
 		return observation{}, fmt.Errorf("agent: run code: %w", err)
 	}
-	w.s.restage()
-	w.s.box = ""
 	w.notice("the sandbox could not run the code: %v", err)
-	text := "The sandbox was lost before this code was done. A new one takes its place: variables and the files that code wrote are gone, the user's files are back. If it may have been the code's doing (memory, time), do it in smaller steps."
+	text := w.whatIsLeft(ctx)
 	w.emit(Event{Type: EventResult, Run: run, Text: text, IsError: true})
 	w.failed(b.Code, text)
 	return observation{text: text}, nil
 }
 
-// moved reports whether the sandbox is another than that of the last run, as far
-// as the executor tells, and puts the user's files in again with the next one.
-func (w *work) moved() bool {
-	e, ok := w.a.executor.(interface{ SandboxID() string })
-	if !ok {
-		return false
+// whatIsLeft tells of a run that the executor could not do to its end.
+func (w *work) whatIsLeft(ctx context.Context) string {
+	const unknown = "The sandbox could not run this code, and it is not known how much of it was done. "
+	lasts, known := w.s.place.lasting()
+	if known && !lasts {
+		return unknown + "If it may have been the code's doing (memory, time), do it in smaller steps."
 	}
-	before := w.s.box
-	w.s.box = e.SandboxID()
-	if before == "" || before == w.s.box {
-		return false
+	if err := w.inquire(ctx); err != nil {
+		return unknown + "If a new sandbox takes its place, you will be told what is gone."
 	}
-	w.s.restage()
-	return true
-}
-
-// restage puts the user's files in again with the next run, beside what is to be
-// put in anyway.
-func (s *Session) restage() {
-	waiting := map[string]bool{}
-	for _, f := range s.pending {
-		waiting[f.Name] = true
+	n := w.s.place.tell()
+	switch {
+	case n.files:
+		return "The sandbox was lost before this code was done. A new one takes its place: variables and the files that code wrote are gone, " +
+			"the user's files are back. If it may have been the code's doing (memory, time), do it in smaller steps."
+	case n.variables:
+		return unknown + "Variables and imports of earlier runs are gone; files are there."
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		if !waiting[name] {
-			s.pending = append(s.pending, s.files[name])
-		}
-	}
+	return unknown + "Variables and files are there, as far as the code did not change them." + n.text()
 }
 
 // seen turns a result into what the model is told, and keeps its files.
-func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecutionResult, replaced bool) observation {
+func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecutionResult) observation {
 	for i := range result.OutputFiles {
 		f := &result.OutputFiles[i]
 		if shown.MatchString(f.Name) {
@@ -274,14 +258,11 @@ func (w *work) seen(run int, b codeexec.CodeBlock, result codeexec.CodeExecution
 		f := &rendered.Files[i]
 		if f.Name == codeexec.WholeOutputName && i >= len(result.OutputFiles) {
 			f.Name = whole
-			w.s.pending = append(w.s.pending, *f) // where the model is told that it is
+			w.s.place.leave(*f) // where the model is told that it is
 		}
 	}
 	w.keep(rendered.Files)
-	o := observation{text: rendered.Text, ok: result.Outcome == codeexec.OutcomeOK || result.Outcome == ""}
-	if replaced {
-		o.text += "\nThe sandbox is a new one: files that code wrote are gone. The user's files are back, at the latest for the next run."
-	}
+	o := observation{text: rendered.Text + w.told(), ok: result.Outcome == codeexec.OutcomeOK || result.Outcome == ""}
 	w.emit(Event{Type: EventResult, Run: run, Result: &result, Files: rendered.Files, IsError: !o.ok})
 	if w.a.model.Info().Images {
 		o.images = images(result.OutputFiles)
@@ -369,6 +350,10 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, files []
 		return nil, nil, false, logged
 	}
 	fail(span, err, "failed")
+	news := ""
+	if runs {
+		news = w.told()
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, false, context.Cause(ctx)
@@ -376,10 +361,10 @@ func (w *work) callTool(ctx context.Context, c ToolCall) (parts []Part, files []
 		return nil, nil, false, fmt.Errorf("agent: tool %s: %w", c.Name, err)
 	case err != nil:
 		w.failed(c.Name+string(c.Arguments), err.Error())
-		return say("Error: " + err.Error()), nil, false, nil
+		return say("Error: " + err.Error() + news), nil, false, nil
 	}
 	w.succeeded()
-	parts = say(codeexec.CleanText(out.Text))
+	parts = say(codeexec.CleanText(out.Text) + news)
 	if w.a.model.Info().Images {
 		for _, i := range out.Images {
 			parts = append(parts, i)
@@ -403,15 +388,21 @@ func (w *work) rename(out *ToolOutput) {
 
 // stage puts files in that wait for the next run, for a tool that is one.
 func (w *work) stage(ctx context.Context) error {
-	w.moved()
-	if len(w.s.pending) == 0 {
+	if err := w.look(ctx); err != nil && ctx.Err() == nil {
+		// The sandbox had ended; there is a new one now.
+		if err = w.look(ctx); err != nil {
+			return fmt.Errorf("agent: find what is there: %w", err)
+		}
+	}
+	put := w.s.place.waiting()
+	if lasts, known := w.s.place.lasting(); len(put.files) == 0 || known && !lasts {
 		return nil
 	}
-	_, err := w.a.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{InputFiles: w.s.pending, ExecutionID: w.s.id})
+	r, err := w.a.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{InputFiles: put.files, ExecutionID: w.s.id})
 	if err != nil {
 		return fmt.Errorf("agent: put files in: %w", err)
 	}
-	w.s.pending = nil
+	w.s.place.saw(r, put)
 	return nil
 }
 

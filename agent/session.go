@@ -54,9 +54,7 @@ type Session struct {
 
 	// Of who holds turn.
 	messages []Message
-	files    map[string]codeexec.File // all that were put in, for a new sandbox
-	pending  []codeexec.File          // to put in with the next run
-	box      string                   // the sandbox of the last run, if that can be told
+	place    *place
 	runs     int
 	closed   bool
 }
@@ -76,7 +74,7 @@ func (s *Session) Messages() []Message {
 func (s *Session) Close() error {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	s.closed, s.messages, s.files, s.pending = true, nil, nil, nil
+	s.closed, s.messages, s.place = true, nil, &place{}
 	return nil
 }
 
