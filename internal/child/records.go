@@ -80,6 +80,17 @@ func (r recorder) Extended(ctx context.Context, id string, endAt time.Time) erro
 	return r.store.ExtendSandbox(ctx, id, endAt)
 }
 
+func (r recorder) Ending(ctx context.Context, id string) (host.Ending, error) {
+	b, err := r.store.Sandbox(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && b.EndedAt.IsZero():
+		return host.Ending{}, host.ErrNotFound
+	case err != nil:
+		return host.Ending{}, err
+	}
+	return host.Ending{TeamID: b.TeamID, TemplateID: b.TemplateID, StartedAt: b.StartedAt, EndedAt: b.EndedAt, Reason: b.EndReason}, nil
+}
+
 func (r recorder) Ended(ctx context.Context, id string, at time.Time, reason string) error {
 	return r.store.EndSandbox(ctx, id, at, reason)
 }

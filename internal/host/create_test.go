@@ -273,28 +273,28 @@ func TestTeams(t *testing.T) {
 		}
 		boxes[team] = s
 	}
-	if s, err := h.Of("red", boxes["red"].ID); s != boxes["red"] || err != nil {
+	if s, err := h.Of(t.Context(), "red", boxes["red"].ID); s != boxes["red"] || err != nil {
 		t.Errorf("its own: %v, %v", s, err)
 	}
 	if s, err := h.Get(boxes["red"].ID); s != boxes["red"] || err != nil {
 		t.Errorf("the data plane's: %v, %v", s, err)
 	}
-	_, foreign := h.Of("blue", boxes["red"].ID)
-	_, never := h.Of("blue", "inone")
+	_, foreign := h.Of(t.Context(), "blue", boxes["red"].ID)
+	_, never := h.Of(t.Context(), "blue", "inone")
 	if foreign != never || !errors.Is(foreign, ErrNotFound) {
 		t.Errorf("another's while it lives: %v; one that never was: %v", foreign, never)
 	}
 	if err := boxes["red"].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, foreign = h.Of("blue", boxes["red"].ID); foreign != never {
+	if _, foreign = h.Of(t.Context(), "blue", boxes["red"].ID); foreign != never {
 		t.Errorf("another's after its end: %v", foreign)
 	}
 	var ended *EndedError
-	if _, err := h.Of("red", boxes["red"].ID); !errors.As(err, &ended) || ended.Reason != "it was killed" {
+	if _, err := h.Of(t.Context(), "red", boxes["red"].ID); !errors.As(err, &ended) || ended.Reason != "it was killed" {
 		t.Errorf("its own after its end: %v", err)
 	}
-	if _, err := h.Logs("blue", boxes["red"].ID); !errors.Is(err, ErrNotFound) {
+	if _, err := h.Logs(t.Context(), "blue", boxes["red"].ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another's log: %v", err)
 	}
 	if live := h.Live(); len(live) != 1 || live[0] != boxes["blue"] {

@@ -54,7 +54,7 @@ func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater b
 		return ErrNotFound // the old deadline came first
 	}
 	s.deadline = deadline
-	s.addLogLocked(levelInfo, "Sandbox timeout set", map[string]string{"end_at": s.deadline.UTC().Format(time.RFC3339)})
+	s.logs.add(LogEntry{time.Now().UTC(), levelInfo, "Sandbox timeout set", map[string]string{"end_at": s.deadline.UTC().Format(time.RFC3339)}})
 	select {
 	case s.deadlineMoved <- struct{}{}:
 	default: // it was told already
@@ -112,9 +112,9 @@ func (s *Sandbox) end(reason string) error {
 		at := time.Now().UTC().Truncate(time.Microsecond)
 		s.mu.Lock()
 		s.over = true
-		s.addLogLocked(levelInfo, "Sandbox ended: "+reason, nil)
+		s.logs.add(endedEntry(at, reason))
 		s.mu.Unlock()
-		s.host.bury(s, reason)
+		s.host.bury(s, at, reason)
 		s.endErr = s.machine.Close()
 		s.mu.Lock()
 		for _, t := range s.transports {

@@ -144,7 +144,7 @@ func TestMachineDies(t *testing.T) {
 	if got := recorder.history(s.ID).ended; !slices.Equal(got, []string{"its kernel panicked"}) {
 		t.Errorf("%q", got)
 	}
-	logs, err := h.Logs("", s.ID)
+	logs, err := h.Logs(t.Context(), "", s.ID)
 	if err != nil || len(logs) == 0 || !strings.Contains(logs[len(logs)-1].Message, "its kernel panicked") {
 		t.Errorf("log: %+v, %v", logs, err)
 	}
@@ -172,7 +172,7 @@ func TestEndsOnce(t *testing.T) {
 			func() { _ = s.Kill() },
 			func() { m.Die("of something") },
 			func() { s.BeginRun(time.Nanosecond)() },
-			func() { _, _ = h.Of("", s.ID) },
+			func() { _, _ = h.Of(t.Context(), "", s.ID) },
 			func() { _ = s.Samples() },
 		} {
 			wg.Go(func() {

@@ -44,6 +44,7 @@ type history struct {
 	record   Record
 	extended []time.Time
 	ended    []string // reasons
+	endedAt  time.Time
 }
 
 // notes is a Recorder that checks the order of its calls, as Recorder promises
@@ -53,7 +54,7 @@ type notes struct {
 	mu sync.Mutex
 	of map[string]*history
 
-	failCreated, failExtended, failEnded error
+	failCreated, failExtended, failEnded, failEnding error
 }
 
 func newNotes(t testing.TB) *notes { return &notes{t: t, of: map[string]*history{}} }
@@ -82,7 +83,7 @@ func (n *notes) Extended(_ context.Context, id string, endAt time.Time) error {
 	return n.failExtended
 }
 
-func (n *notes) Ended(_ context.Context, id string, _ time.Time, reason string) error {
+func (n *notes) Ended(_ context.Context, id string, at time.Time, reason string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := n.of[id]
@@ -90,8 +91,22 @@ func (n *notes) Ended(_ context.Context, id string, _ time.Time, reason string) 
 		n.t.Errorf("%s: ended before it was created or twice: %+v", id, h)
 		return fmt.Errorf("no live record of %s", id)
 	}
-	h.ended = append(h.ended, reason)
+	h.ended, h.endedAt = append(h.ended, reason), at
 	return n.failEnded
+}
+
+func (n *notes) Ending(_ context.Context, id string) (Ending, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.of[id]
+	switch {
+	case n.failEnding != nil:
+		return Ending{}, n.failEnding
+	case h == nil || len(h.ended) == 0:
+		return Ending{}, ErrNotFound
+	}
+	r := h.record
+	return Ending{TeamID: r.TeamID, TemplateID: r.TemplateID, StartedAt: r.StartedAt, EndedAt: h.endedAt, Reason: h.ended[0]}, nil
 }
 
 // history returns a copy of what was told of a sandbox.
@@ -99,7 +114,7 @@ func (n *notes) history(id string) history {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if h := n.of[id]; h != nil {
-		return history{h.record, slices.Clone(h.extended), slices.Clone(h.ended)}
+		return history{h.record, slices.Clone(h.extended), slices.Clone(h.ended), h.endedAt}
 	}
 	return history{}
 }

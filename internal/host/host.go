@@ -78,6 +78,9 @@ type Host struct {
 	log   *slog.Logger
 	boots chan struct{} // a place for each boot under way
 
+	templates []string  // names that a sandbox can be made from
+	started   time.Time // UTC
+
 	ctx    context.Context // done when the host closes
 	cancel context.CancelFunc
 
@@ -85,6 +88,7 @@ type Host struct {
 	boxes    map[string]*Sandbox
 	tokens   map[[sha256.Size]byte]*Sandbox // by the hash of the access token
 	taken    int                            // sandboxes that live, are being made or are being taken away
+	used     map[string]templateUse         // by template
 	ended    map[string]tombstone           // by id
 	order    []string                       // of ended, oldest first
 	failedAt time.Time                      // of the last create that failed by the host's fault
@@ -116,7 +120,8 @@ func New(cfg Config) *Host {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots),
-		boxes: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, ended: map[string]tombstone{},
+		templates: templateNames(cfg.TemplateAliases), started: time.Now().UTC(),
+		boxes: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -190,7 +195,8 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
 	// Microseconds are what records and cursors of lists hold.
 	now := time.Now()
 	s.StartedAt, s.deadline = now.UTC().Truncate(time.Microsecond), now.Add(s.timeout)
-	s.addLog(levelInfo, "Sandbox created", map[string]string{"template_id": s.TemplateID})
+	s.addLog(createdEntry(s.StartedAt, s.TemplateID))
+	s.warnOfClosedNetwork()
 	err := h.cfg.Recorder.Created(recordCtx, s.record())
 	if err == nil {
 		err = context.Cause(ctx)
@@ -201,6 +207,7 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
 			err = ErrClosing
 		} else {
 			h.boxes[s.ID] = s
+			h.used[s.TemplateID] = templateUse{h.used[s.TemplateID].count + 1, s.StartedAt}
 			if s.Token != "" {
 				h.tokens[sha256.Sum256([]byte(s.Token))] = s
 			}
@@ -255,16 +262,20 @@ func (h *Host) Get(id string) (*Sandbox, error) {
 }
 
 // Of returns a live sandbox of a team. For one of another team the error is the
-// same as for one that never was; for one of this team that ended, it is an
-// *EndedError. Both wrap ErrNotFound.
-func (h *Host) Of(teamID, id string) (*Sandbox, error) {
+// same as for one that never was; for one of this team that ended, here or in a
+// server before this one, it is an *EndedError. Both wrap ErrNotFound.
+func (h *Host) Of(ctx context.Context, teamID, id string) (*Sandbox, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s, ok := h.boxes[id]; ok && s.TeamID == teamID {
+	s, grave := h.boxes[id], h.ended[id]
+	h.mu.Unlock()
+	if s != nil && s.TeamID == teamID {
 		return s, nil
 	}
-	if grave, ok := h.ended[id]; ok && grave.teamID == teamID {
-		return nil, &EndedError{ID: id, Reason: grave.reason}
+	if grave.reason != "" && grave.teamID == teamID {
+		return nil, &EndedError{ID: id, At: grave.at, Reason: grave.reason}
+	}
+	if ending, ok := h.ending(ctx, teamID, id); ok {
+		return nil, &EndedError{ID: id, At: ending.EndedAt, Reason: ending.Reason}
 	}
 	return nil, ErrNotFound
 }

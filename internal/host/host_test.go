@@ -72,11 +72,11 @@ func TestTombstones(t *testing.T) {
 	for i := range tombstones + 10 {
 		s := &Sandbox{ID: newID()}
 		h.boxes[s.ID] = s
-		if !h.bury(s, "test") || h.bury(s, "again") {
+		if !h.bury(s, time.Now(), "test") || h.bury(s, time.Now(), "again") {
 			t.Fatalf("sandbox %d", i)
 		}
 		var ended *EndedError
-		if _, err := h.Of("", s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
+		if _, err := h.Of(t.Context(), "", s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
 			t.Fatalf("sandbox %d: %v", i, err)
 		}
 	}

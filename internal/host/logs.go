@@ -1,6 +1,9 @@
 package host
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Levels of log entries, E2B's.
 const (
@@ -21,15 +24,10 @@ type LogEntry struct {
 	Fields  map[string]string // not to be changed; may be nil
 }
 
-func (s *Sandbox) addLog(level, message string, fields map[string]string) {
+func (s *Sandbox) addLog(e LogEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addLogLocked(level, message, fields)
-}
-
-// addLogLocked is addLog for who holds s.mu.
-func (s *Sandbox) addLogLocked(level, message string, fields map[string]string) {
-	s.logs.add(LogEntry{time.Now().UTC(), level, message, fields})
+	s.logs.add(e)
 }
 
 // Logs returns what the sandbox's log holds, oldest first.
@@ -40,8 +38,9 @@ func (s *Sandbox) Logs() []LogEntry {
 }
 
 // Logs returns the log of a team's sandbox, oldest first, for some time also
-// after its end. The error wraps ErrNotFound.
-func (h *Host) Logs(teamID, id string) ([]LogEntry, error) {
+// after its end; then what its record knows, its beginning and its end. The error
+// wraps ErrNotFound.
+func (h *Host) Logs(ctx context.Context, teamID, id string) ([]LogEntry, error) {
 	h.mu.Lock()
 	s, grave := h.boxes[id], h.ended[id]
 	h.mu.Unlock()
@@ -51,7 +50,31 @@ func (h *Host) Logs(teamID, id string) ([]LogEntry, error) {
 	case grave.reason != "" && grave.teamID == teamID:
 		return grave.logs, nil
 	}
-	return nil, ErrNotFound
+	ending, ok := h.ending(ctx, teamID, id)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return []LogEntry{createdEntry(ending.StartedAt, ending.TemplateID), endedEntry(ending.EndedAt, ending.Reason)}, nil
+}
+
+// warnOfClosedNetwork says once that a client that asked for internet access has
+// none: the network is closed, and a program that waits for it should be told
+// apart from one that is broken.
+func (s *Sandbox) warnOfClosedNetwork() {
+	if s.AllowInternetAccess == nil || !*s.AllowInternetAccess {
+		return
+	}
+	const message = "Internet access was asked for, but this server has none to give: the sandbox's network is closed"
+	s.addLog(LogEntry{s.StartedAt, levelWarn, message, map[string]string{"allow_internet_access": "true"}})
+	s.host.log.Warn("internet access was asked for, but sandboxes have a closed network", "sandbox_id", s.ID, "team", s.TeamID)
+}
+
+func createdEntry(at time.Time, templateID string) LogEntry {
+	return LogEntry{at, levelInfo, "Sandbox created", map[string]string{"template_id": templateID}}
+}
+
+func endedEntry(at time.Time, reason string) LogEntry {
+	return LogEntry{at, levelInfo, "Sandbox ended: " + reason, nil}
 }
 
 // ring keeps the newest max values. The zero value with max set is ready. It is

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // E2B samples every five seconds. Ours are kept for an hour: 58 KB a sandbox.
@@ -31,7 +32,10 @@ func (s *Sandbox) Samples() []Sample {
 }
 
 // CPUCount is the number of processors that a client is told, at least one.
-func (s *Sandbox) CPUCount() int { return max(1, int(s.Limits.CPUs)) }
+func CPUCount(l protocol.Limits) int { return max(1, int(l.CPUs)) }
+
+// CPUCount is the number of processors that a client is told of the sandbox.
+func (s *Sandbox) CPUCount() int { return CPUCount(s.Limits) }
 
 // watchUsage takes a sample at once and then every five seconds.
 func (s *Sandbox) watchUsage() {

@@ -64,7 +64,7 @@ func TestBounds(t *testing.T) {
 		if err := s.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		logs, err := h.Logs("", s.ID)
+		logs, err := h.Logs(t.Context(), "", s.ID)
 		if err != nil || len(logs) != graveLogs || logs[len(logs)-1].Message != "Sandbox ended: it was killed" {
 			t.Errorf("%d entries after the end: %v", len(logs), err)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,13 +37,6 @@ const (
 	maxHostName = 256
 )
 
-// DefaultTemplate is what an empty template name means.
-const DefaultTemplate = "base"
-
-// knownTemplates are the names that mean the machine's own toolchain: E2B's
-// default template, its code interpreter's, and its builder's default image.
-var knownTemplates = []string{DefaultTemplate, "code-interpreter-v1", "e2bdev/base", "e2bdev/code-interpreter"}
-
 // InvalidError says in the client's words what is wrong with a request. It wraps
 // ErrInvalid.
 type InvalidError struct{ Message string }
@@ -53,29 +45,6 @@ func (e *InvalidError) Error() string { return e.Message }
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
-
-// TemplateError says which template, or which tag of it, there is not. It wraps
-// ErrUnknownTemplate.
-type TemplateError struct{ Message string }
-
-func (e *TemplateError) Error() string { return e.Message }
-func (e *TemplateError) Unwrap() error { return ErrUnknownTemplate }
-
-// template returns the name that a sandbox is listed under.
-func (h *Host) template(ref string) (string, error) {
-	name, tag, tagged := strings.Cut(ref, ":")
-	if name == "" && !tagged {
-		return DefaultTemplate, nil
-	}
-	if !slices.Contains(knownTemplates, name) && !slices.Contains(h.cfg.TemplateAliases, name) {
-		return "", &TemplateError{fmt.Sprintf("template '%s' not found", ref)}
-	}
-	// The toolchain has no versions beside the one that is there.
-	if tagged && tag != "default" && tag != "latest" {
-		return "", &TemplateError{fmt.Sprintf("tag '%s' does not exist for template '%s'", tag, name)}
-	}
-	return name, nil
-}
 
 // plan makes the sandbox that a request describes, without its machine, and says
 // which limits were asked for.

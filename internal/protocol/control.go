@@ -170,7 +170,7 @@ type SandboxesMetrics struct {
 // SandboxLog is a line of the answer to GET /sandboxes/{id}/logs.
 type SandboxLog struct {
 	Timestamp time.Time `json:"timestamp"`
-	Line      string    `json:"line"`
+	Line      string    `json:"line"` // a JSON object with level, logger, message and further fields, all strings
 }
 
 // SandboxLogEntry is SandboxLog in parts.
@@ -190,6 +190,65 @@ type SandboxLogs struct {
 // SandboxLogsV2 is the answer to GET /v2/sandboxes/{id}/logs.
 type SandboxLogsV2 struct {
 	Logs []SandboxLogEntry `json:"logs"`
+}
+
+// Template is an element of the answers to GET /templates and GET /v2/templates.
+type Template struct {
+	TemplateID    string     `json:"templateID"`
+	BuildID       string     `json:"buildID"` // a UUID
+	BuildStatus   string     `json:"buildStatus"`
+	BuildCount    int        `json:"buildCount"`
+	Names         []string   `json:"names"`
+	Aliases       []string   `json:"aliases"`
+	Public        bool       `json:"public"`
+	CPUCount      int        `json:"cpuCount"`
+	MemoryMB      int        `json:"memoryMB"`
+	DiskSizeMB    int        `json:"diskSizeMB"`
+	EnvdVersion   string     `json:"envdVersion"`
+	CreatedAt     time.Time  `json:"createdAt"`
+	UpdatedAt     time.Time  `json:"updatedAt"`
+	CreatedBy     *struct{}  `json:"createdBy"` // always null: nobody in particular
+	SpawnCount    int64      `json:"spawnCount"`
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
+}
+
+// TemplateWithBuilds is the answer to GET /templates/{id}.
+type TemplateWithBuilds struct {
+	TemplateID    string          `json:"templateID"`
+	Names         []string        `json:"names"`
+	Aliases       []string        `json:"aliases"`
+	Public        bool            `json:"public"`
+	CreatedAt     time.Time       `json:"createdAt"`
+	UpdatedAt     time.Time       `json:"updatedAt"`
+	SpawnCount    int64           `json:"spawnCount"`
+	LastSpawnedAt *time.Time      `json:"lastSpawnedAt"`
+	Builds        []TemplateBuild `json:"builds"`
+}
+
+// TemplateBuild is one version of a template.
+type TemplateBuild struct {
+	BuildID     string    `json:"buildID"` // a UUID
+	Status      string    `json:"status"`
+	CPUCount    int       `json:"cpuCount"`
+	MemoryMB    int       `json:"memoryMB"`
+	DiskSizeMB  int       `json:"diskSizeMB"`
+	EnvdVersion string    `json:"envdVersion"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	FinishedAt  time.Time `json:"finishedAt"`
+}
+
+// TemplateAlias is the answer to GET /templates/aliases/{alias}.
+type TemplateAlias struct {
+	TemplateID string `json:"templateID"`
+	Public     bool   `json:"public"`
+}
+
+// TemplateTag is an element of the answer to GET /templates/{id}/tags.
+type TemplateTag struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"` // a UUID
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // Team is an element of the answer to GET /teams.

@@ -65,6 +65,14 @@ func (s *Server) controlPlane() http.Handler {
 		"GET /teams/{id}/metrics/max":     notYet("metrics of a team"),
 		"GET /snapshots":                  notYet("snapshots"),
 		"/snapshots/{rest...}":            notYet("snapshots"),
+		"GET /templates":                  s.listTemplates,
+		"GET /v2/templates":               s.listTemplatesV2,
+		"GET /templates/{id}":             s.ofTemplate(getTemplate),
+		"DELETE /templates/{id}":          s.ofTemplate(keepTemplate),
+		"PATCH /templates/{id}":           s.ofTemplate(keepTemplate),
+		"PATCH /v2/templates/{id}":        s.ofTemplate(keepTemplate),
+		"GET /templates/{id}/{part}":      s.partOfTemplate,
+		"DELETE /templates/tags":          notYet("building templates"),
 		"/templates":                      notYet("building templates"),
 		"/templates/{rest...}":            notYet("building templates"),
 		"/v2/templates":                   notYet("building templates"),
@@ -174,29 +182,45 @@ func (s *Server) withTeam(h teamHandler) http.HandlerFunc {
 	}
 }
 
-// authenticate returns the team of the request's key; without one it answers.
-func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (team string, ok bool) {
+// errNoKey is for a request without an API key, errMalformedKey for one with
+// something else in its place.
+var (
+	errNoKey        = errors.New("authorization header is missing")
+	errMalformedKey = errors.New("authorization header is malformed")
+)
+
+// teamOf returns the team of the request's key. The error is one of the two above,
+// wraps host.ErrNotFound for a key that does not exist, or says that it cannot
+// be told.
+func (s *Server) teamOf(r *http.Request) (team string, err error) {
 	if s.cfg.Keys == nil {
-		return "", true
+		return "", nil
 	}
-	const hint = "`cubby keys list` shows the keys of this server, `cubby keys create` makes one"
-	secret := r.Header.Get("X-API-Key")
+	secret := r.Header.Get(protocol.HeaderAPIKey)
 	if secret == "" {
 		// Clients of E2B's access tokens put the key there.
 		bearer, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if secret = strings.TrimSpace(bearer); !isBearer || secret == "" {
-			writeError(w, http.StatusUnauthorized, "authorization header is missing", "send an API key in the header X-API-Key: "+hint)
-			return "", false
+			return "", errNoKey
 		}
 	} else if !strings.HasPrefix(secret, "e2b_") {
-		writeError(w, http.StatusUnauthorized, "authorization header is malformed", "API keys begin with e2b_: "+hint)
-		return "", false
+		return "", errMalformedKey
 	}
-	err := host.ErrNotFound
-	if len(secret) <= maxKey {
-		team, err = s.cfg.Keys.TeamOfKey(r.Context(), secret)
+	if len(secret) > maxKey {
+		return "", host.ErrNotFound
 	}
+	return s.cfg.Keys.TeamOfKey(r.Context(), secret)
+}
+
+// authenticate returns the team of the request's key; without one it answers.
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (team string, ok bool) {
+	const hint = "`cubby keys list` shows the keys of this server, `cubby keys create` makes one"
+	team, err := s.teamOf(r)
 	switch {
+	case errors.Is(err, errNoKey):
+		writeError(w, http.StatusUnauthorized, err.Error(), "send an API key in the header X-API-Key: "+hint)
+	case errors.Is(err, errMalformedKey):
+		writeError(w, http.StatusUnauthorized, err.Error(), "API keys begin with e2b_: "+hint)
 	case errors.Is(err, host.ErrNotFound):
 		writeError(w, http.StatusUnauthorized, "Invalid API key, please visit https://e2b.dev/docs/api-key for more information.", hint)
 	case err != nil:

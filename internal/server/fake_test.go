@@ -65,9 +65,12 @@ func newTown(t testing.TB, cfg Config, ports map[int]http.Handler) *town {
 }
 
 // create returns a new sandbox with an access token.
-func (tn *town) create() *host.Sandbox {
+func (tn *town) create() *host.Sandbox { tn.t.Helper(); return tn.createFor("") }
+
+// createFor returns one of a team.
+func (tn *town) createFor(team string) *host.Sandbox {
 	tn.t.Helper()
-	box, err := tn.host.Create(tn.t.Context(), host.CreateRequest{NewSandbox: protocol.NewSandbox{TemplateID: "base"}, Secure: true})
+	box, err := tn.host.Create(tn.t.Context(), host.CreateRequest{NewSandbox: protocol.NewSandbox{TemplateID: "base"}, TeamID: team, Secure: true})
 	if err != nil {
 		tn.t.Fatal(err)
 	}

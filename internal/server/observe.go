@@ -1,7 +1,9 @@
 package server
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -85,7 +87,7 @@ func (s *Server) newestMetrics(w http.ResponseWriter, r *http.Request, team stri
 			writeError(w, http.StatusBadRequest, "Invalid sandbox ID", "")
 			return
 		}
-		box, err := s.host.Of(team, id)
+		box, err := s.host.Of(r.Context(), team, id)
 		if err != nil {
 			continue
 		}
@@ -179,12 +181,27 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, team, timeName str
 		writeError(w, http.StatusBadRequest, err.Error(), "")
 		return nil, false
 	}
-	all, err := s.host.Logs(team, id)
+	all, err := s.host.Logs(r.Context(), team, id)
 	if err != nil {
 		writeGone(w, id, err)
 		return nil, false
 	}
 	return query.pick(all), true
+}
+
+// logger is who wrote the entries of a log; E2B's command line can filter by it.
+const logger = "cubby"
+
+// logLine is an entry as the JSON object that E2B's command line expects in each
+// line.
+func logLine(e protocol.SandboxLogEntry) string {
+	line := maps.Clone(e.Fields)
+	line["level"], line["logger"], line["message"] = e.Level, logger, e.Message
+	text, err := json.Marshal(line)
+	if err != nil { // a map of strings has none
+		return "{}"
+	}
+	return string(text)
 }
 
 func (s *Server) logsV1(w http.ResponseWriter, r *http.Request, team string) {
@@ -194,7 +211,7 @@ func (s *Server) logsV1(w http.ResponseWriter, r *http.Request, team string) {
 	}
 	lines := make([]protocol.SandboxLog, 0, len(entries))
 	for _, e := range entries {
-		lines = append(lines, protocol.SandboxLog{Timestamp: e.Timestamp, Line: e.Message})
+		lines = append(lines, protocol.SandboxLog{Timestamp: e.Timestamp, Line: logLine(e)})
 	}
 	writeJSON(w, http.StatusOK, protocol.SandboxLogs{Logs: lines, LogEntries: entries})
 }

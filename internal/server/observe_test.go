@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -98,7 +99,11 @@ func TestLogs(t *testing.T) {
 		}
 		var logs protocol.SandboxLogs
 		a.into(a.call("GET", "/sandboxes/"+id+"/logs?start="+later+"&limit=1", ""), http.StatusOK, &logs)
-		if len(logs.Logs) != 1 || logs.Logs[0].Line != set || len(logs.LogEntries) != 1 || logs.LogEntries[0].Fields["end_at"] == "" {
+		var line map[string]string // as E2B's command line reads it
+		if len(logs.Logs) != 1 || json.Unmarshal([]byte(logs.Logs[0].Line), &line) != nil {
+			t.Fatalf("v1: %+v", logs)
+		}
+		if line["level"] != "info" || line["logger"] == "" || line["message"] != set || line["end_at"] == "" || len(logs.LogEntries) != 1 || logs.LogEntries[0].Fields["end_at"] == "" {
 			t.Errorf("v1: %+v", logs)
 		}
 	})
@@ -109,7 +114,7 @@ func FuzzLogQuery(f *testing.F) {
 	f.Add("limit=99999999999999999999")
 	a := newAPI(f, nil)
 	id := a.create("{}")
-	all, err := a.host.Logs("red", id)
+	all, err := a.host.Logs(f.Context(), "red", id)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -180,15 +180,15 @@ func (s *Server) reverseProxy(t *target) http.Handler {
 				return // the client went away; nobody reads an answer
 			}
 			s.log.Debug("data plane", "sandbox_id", t.box.ID, "port", t.port, "err", err)
-			s.explain(t, err).write(w)
+			s.explain(r, t, err).write(w)
 		},
 	}
 }
 
 // explain says what an error on the way to the sandbox means.
-func (s *Server) explain(t *target, err error) *refusal {
+func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 	if _, ended := s.host.Get(t.box.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
-		return gone(t.box.ID)
+		return s.ended(r, t.box.ID)
 	}
 	// A closed port is refused at once and for good: unlike E2B's there is no
 	// forwarder between that may not have seen the port yet, so no second try.

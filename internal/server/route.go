@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"hash"
 	"net"
 	"net/http"
@@ -47,13 +48,13 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		if id, ok = sandboxID(id); !ok {
 			return nil, gone(cut(r.Header.Get(protocol.HeaderSandboxID), maxLabel))
 		}
-		return s.live(id, n)
+		return s.live(r, id, n)
 	}
 	if id, port, ok := parseHost(r.Host); ok {
 		if port == 0 {
 			return nil, invalidPort
 		}
-		return s.live(id, port)
+		return s.live(r, id, port)
 	}
 	if r.Method == http.MethodConnect {
 		return nil, nil
@@ -73,10 +74,10 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 }
 
 // live is the port of the sandbox with that id.
-func (s *Server) live(id string, port int) (*target, *refusal) {
+func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) {
 	box, err := s.host.Get(id)
 	if err != nil {
-		return nil, gone(id)
+		return nil, s.ended(r, id)
 	}
 	return &target{box, port}, nil
 }
@@ -96,6 +97,25 @@ var invalidPort = &refusal{status: http.StatusBadRequest, message: "Invalid sand
 // gone is E2B's answer for a sandbox that is not there, whatever the reason.
 func gone(id string) *refusal {
 	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
+}
+
+// ended is gone, with the reason for who shows that the sandbox was theirs: by
+// its access token or by an API key of its team. Anybody else learns nothing.
+func (s *Server) ended(r *http.Request, id string) *refusal {
+	e := gone(id)
+	why, known := s.host.EndOf(id, r.Header.Get(protocol.HeaderAccessToken))
+	if !known {
+		team, err := s.teamOf(r)
+		if err != nil {
+			return e
+		}
+		_, err = s.host.Of(r.Context(), team, id)
+		known = errors.As(err, &why)
+	}
+	if known {
+		e.message += ": " + why.Error()
+	}
+	return e
 }
 
 // write answers in the form that E2B has for the status: errors about a sandbox

@@ -41,7 +41,7 @@ func (s *Server) ofBox(h boxHandler) teamHandler {
 			writeError(w, http.StatusBadRequest, "Invalid sandbox ID", "")
 			return
 		}
-		box, err := s.host.Of(team, id)
+		box, err := s.host.Of(r.Context(), team, id)
 		if err != nil {
 			writeGone(w, id, err)
 			return
@@ -253,7 +253,7 @@ func (s *Server) moved(w http.ResponseWriter, r *http.Request, box *host.Sandbox
 	case err == nil:
 		return true
 	case errors.Is(err, host.ErrNotFound):
-		if _, why := s.host.Of(box.TeamID, box.ID); why != nil {
+		if _, why := s.host.Of(r.Context(), box.TeamID, box.ID); why != nil {
 			err = why
 		}
 		writeGone(w, box.ID, err)
@@ -272,17 +272,4 @@ func writeGone(w http.ResponseWriter, id string, err error) {
 		hint = ended.Error()
 	}
 	writeError(w, http.StatusNotFound, "Sandbox \""+id+"\" doesn't exist or you don't have access to it", hint)
-}
-
-// notYet answers what comes with later versions.
-func notYet(what string) teamHandler {
-	return func(w http.ResponseWriter, _ *http.Request, _ string) { writeNotYet(w, what) }
-}
-
-func (s *Server) boxNotYet(what string) boxHandler {
-	return func(w http.ResponseWriter, _ *http.Request, _ *host.Sandbox) { writeNotYet(w, what) }
-}
-
-func writeNotYet(w http.ResponseWriter, what string) {
-	writeError(w, http.StatusNotImplemented, "not implemented: "+what, "this version of Cubby does not have it yet")
 }

@@ -40,7 +40,7 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	case t.port == protocol.EnvdPort || t.port == protocol.CodeInterpreterPort || t.admitTraffic(r) != nil:
 		id, port := t.box.ID, t.port
 		s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) {
-			t, refused := s.live(id, port)
+			t, refused := s.live(r, id, port)
 			if refused != nil {
 				refused.write(w)
 				return
@@ -66,9 +66,9 @@ func tunnelsHTTP(r *http.Request) bool {
 // E2B's SDKs know what that answer means when it comes from a sandbox; of a proxy
 // that refuses the tunnel they know only that it failed.
 func (s *Server) refuseInTunnel(w http.ResponseWriter, e *refusal) {
-	s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, _ *http.Request) {
+	s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
-		e.write(w)
+		s.ended(r, e.id).write(w) // who asks shows it in the tunnel, not when opening it
 	}))
 }
 
@@ -174,7 +174,7 @@ func (s *Server) pipe(w http.ResponseWriter, r *http.Request, t *target) {
 	box, err := t.box.Dial(r.Context(), t.port)
 	if err != nil {
 		s.log.Debug("tunnel", "sandbox_id", t.box.ID, "port", t.port, "err", err)
-		s.explain(t, err).write(w)
+		s.explain(r, t, err).write(w)
 		return
 	}
 	defer box.Close()

@@ -1,0 +1,153 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/host/hosttest"
+)
+
+// TestEnding: a team is told why its sandbox ended, by the process that ended it,
+// by one after it, and when that no longer remembers. Nobody else is, and records
+// that cannot be read say nothing.
+func TestEnding(t *testing.T) {
+	records := newNotes(t)
+	log := &bytes.Buffer{}
+	configure := func(c *Config) { c.Recorder, c.Logger = records, slog.New(slog.NewTextHandler(log, nil)) }
+	before := newHost(t, &hosttest.Engine{}, configure)
+	s, err := before.Create(t.Context(), CreateRequest{TeamID: "red"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := before.Create(t.Context(), CreateRequest{TeamID: "red"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	evicted := newHost(t, &hosttest.Engine{}, configure) // what a host is that has evicted the tombstone
+	for name, h := range map[string]*Host{"the host that ended it": before, "one after it": evicted} {
+		var ended *EndedError
+		_, err := h.Of(t.Context(), "red", s.ID)
+		if !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "it was killed" || time.Since(ended.At) > time.Hour {
+			t.Errorf("%s: %v", name, err)
+		}
+		logs, err := h.Logs(t.Context(), "red", s.ID)
+		if err != nil || len(logs) != 2 || logs[0].Message != "Sandbox created" || logs[1].Message != "Sandbox ended: it was killed" || !logs[0].At.Equal(s.StartedAt) {
+			t.Errorf("%s: log %+v, %v", name, logs, err)
+		}
+		if _, err := h.Of(t.Context(), "blue", s.ID); err != ErrNotFound { //nolint:errorlint // it must be the same error, not one like it
+			t.Errorf("%s tells another team: %v", name, err)
+		}
+		if _, err := h.Logs(t.Context(), "blue", s.ID); err != ErrNotFound { //nolint:errorlint // as above
+			t.Errorf("%s tells another team its log: %v", name, err)
+		}
+	}
+	if _, err := evicted.Of(t.Context(), "red", live.ID); err != ErrNotFound { //nolint:errorlint // it has not ended
+		t.Errorf("a record without an end: %v", err)
+	}
+	records.failEnding = errors.New("disk I/O error")
+	if _, err := evicted.Of(t.Context(), "red", s.ID); err != ErrNotFound { //nolint:errorlint // no reason is no reason
+		t.Errorf("records that cannot be read: %v", err)
+	}
+	if !strings.Contains(log.String(), "disk I/O error") {
+		t.Errorf("the log does not say that records cannot be read: %s", log)
+	}
+}
+
+// TestEndOf: who has a sandbox's access token is told why it ended.
+func TestEndOf(t *testing.T) {
+	h := newHost(t, &hosttest.Engine{}, nil)
+	secure := mustCreate(t, h, 60)
+	open, err := h.Create(t.Context(), CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Sandbox{secure, open} {
+		if _, known := h.EndOf(s.ID, s.Token); known {
+			t.Error("it has not ended")
+		}
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name, id, token string
+		known           bool
+	}{
+		{"its token", secure.ID, secure.Token, true},
+		{"another token", secure.ID, newToken(), false},
+		{"none", secure.ID, "", false},
+		{"none, of a sandbox without", open.ID, "", false},
+		{"the token of another", open.ID, secure.Token, false},
+		{"a sandbox that never was", newID(), secure.Token, false},
+	} {
+		if why, known := h.EndOf(test.id, test.token); known != test.known || known && why.Reason != "it was killed" {
+			t.Errorf("%s: %v, %v", test.name, why, known)
+		}
+	}
+}
+
+// TestClosedNetworkIsSaid: a sandbox that was promised internet access by its
+// client has none, and its log and the server's say so once.
+func TestClosedNetworkIsSaid(t *testing.T) {
+	yes, no := true, false
+	for _, test := range []struct {
+		name string
+		asks *bool
+		said int
+	}{{"asked for", &yes, 1}, {"refused", &no, 0}, {"not mentioned", nil, 0}} {
+		log := &bytes.Buffer{}
+		h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+		req := CreateRequest{}
+		req.AllowInternetAccess = test.asks
+		s, err := h.Create(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := 0
+		for _, e := range s.Logs() {
+			if e.Level == levelWarn && strings.Contains(e.Message, "network is closed") {
+				said++
+			}
+		}
+		if said != test.said || strings.Count(log.String(), "closed network") != test.said {
+			t.Errorf("%s: %d times in its log; the server's:\n%s", test.name, said, log)
+		}
+	}
+}
+
+// TestTemplateList: what is listed is what a create takes, and uses are counted.
+func TestTemplateList(t *testing.T) {
+	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.TemplateAliases = []string{"tpl-1", "base"} })
+	seen := map[string]bool{}
+	for _, info := range h.Templates() {
+		if seen[info.Name] || info.Uses != 0 || !info.UsedAt.IsZero() || info.Limits != defaultLimits {
+			t.Errorf("%+v", info)
+		}
+		seen[info.Name] = true
+		req := CreateRequest{}
+		req.TemplateID = info.Name
+		if _, err := h.Create(t.Context(), req); err != nil {
+			t.Errorf("%s is listed, but: %v", info.Name, err)
+		}
+	}
+	if !seen["base"] || !seen["code-interpreter-v1"] || !seen["tpl-1"] {
+		t.Errorf("%v", seen)
+	}
+	for ref, want := range map[string]string{"": "base", "tpl-1": "tpl-1", "base:latest": "base", "base:default": "base"} {
+		if got, err := h.Template(ref); err != nil || got.Name != want || got.Uses != 1 || got.UsedAt.IsZero() {
+			t.Errorf("%q: %+v, %v", ref, got, err)
+		}
+	}
+	for _, ref := range []string{"mine", "base:v9", ":default", "BASE"} {
+		if got, err := h.Template(ref); !errors.Is(err, ErrUnknownTemplate) {
+			t.Errorf("%q: %+v, %v", ref, got, err)
+		}
+	}
+}

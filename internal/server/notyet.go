@@ -1,0 +1,45 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/internal/host"
+)
+
+// instead says what to do without what is not there yet. E2B's packages show the
+// message of an error and nothing else of it, so the advice is part of the message.
+var instead = map[string]string{
+	"pausing a sandbox":             "give it a longer timeout, at most 24 hours",
+	"autoPause":                     "leave it out, or ask for onTimeout \"kill\"; a timeout may be 24 hours long",
+	"autoResume":                    "leave it out; a timeout may be 24 hours long",
+	"snapshots":                     "read the files that are to last, and write them into a new sandbox",
+	"forking a sandbox":             "create another sandbox and copy the files",
+	"changing a sandbox's network":  "the network of every sandbox is closed",
+	"changing a sandbox's metadata": "give it when the sandbox is created",
+	"metrics of a team":             "ask for those of its sandboxes",
+	"building templates":            "use the template \"base\", which has the tools of the server's machine: install there what is missing",
+	"volumes":                       "write the files into each sandbox",
+	"volumeMounts":                  "write the files into the sandbox",
+	"secrets":                       "give them as environment variables of the sandbox or of a command",
+	"iam":                           "leave it out",
+	"mcp":                           "leave it out",
+	"network.":                      "leave it out: the network of every sandbox is closed",
+}
+
+// notYet answers what comes with later versions.
+func notYet(what string) teamHandler {
+	return func(w http.ResponseWriter, _ *http.Request, _ string) { writeNotYet(w, what) }
+}
+
+func (s *Server) boxNotYet(what string) boxHandler {
+	return func(w http.ResponseWriter, _ *http.Request, _ *host.Sandbox) { writeNotYet(w, what) }
+}
+
+func writeNotYet(w http.ResponseWriter, what string) {
+	advice := instead[what]
+	if strings.HasPrefix(what, "network.") {
+		advice = instead["network."]
+	}
+	writeError(w, http.StatusNotImplemented, "not implemented: "+what+". This version of Cubby does not have it yet: "+advice, "")
+}
