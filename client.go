@@ -213,6 +213,14 @@ func WithWarm(languages ...string) CreateOption {
 	return createOption(func(r *protocol.NewSandbox) { r.Warm = languages })
 }
 
+// WithOpenContexts lets whoever knows the sandbox's id list, make, restart and
+// remove its contexts without the access token. It is for a sandbox that programs
+// with E2B's packages will connect to: those send the token with executions only.
+// Without it a Cubby server asks for the token there, too.
+func WithOpenContexts() CreateOption {
+	return createOption(func(r *protocol.NewSandbox) { r.ContextToken = false })
+}
+
 // maxIdle is how many connections to a server wait for their next use: all
 // sandboxes share them, and each stream has one of its own.
 const maxIdle = 64
@@ -223,7 +231,7 @@ const defaultLifetime = 5 * time.Minute
 // does when its lifetime is over.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	const op = "create sandbox"
-	req := protocol.NewSandbox{TemplateID: DefaultTemplate}
+	req := protocol.NewSandbox{TemplateID: DefaultTemplate, ContextToken: true}
 	WithLifetime(defaultLifetime).applyCreate(&req)
 	for _, o := range opts {
 		o.applyCreate(&req)
@@ -231,11 +239,11 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	var answer protocol.Sandbox
 	err := c.versioned(func(v2 bool) error {
 		if v2 {
-			return c.control(ctx, http.MethodPost, "/v2/sandboxes", nil, &req, &answer)
+			return c.newSandbox(ctx, "/v2/sandboxes", &req, &answer)
 		}
 		old := req
 		old.Secure = new(true) // as the newer form always is
-		return c.control(ctx, http.MethodPost, "/sandboxes", nil, &old, &answer)
+		return c.newSandbox(ctx, "/sandboxes", &old, &answer)
 	})
 	if err != nil {
 		return nil, fail(op, CodeUnavailable, err)
@@ -254,6 +262,19 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	}
 	c.log.Info("sandbox created", "sandbox_id", sbx.id, "template", answer.TemplateID)
 	return sbx, nil
+}
+
+// newSandbox sends a create in one of its forms.
+func (c *Client) newSandbox(ctx context.Context, path string, body *protocol.NewSandbox, answer *protocol.Sandbox) error {
+	req, err := newRequest(ctx, http.MethodPost, c.api, path, nil, body)
+	if err != nil {
+		return err
+	}
+	c.authorise(req)
+	if body.ContextToken {
+		req.Header.Set(protocol.HeaderContextToken, protocol.ContextTokenRequired)
+	}
+	return c.exchange(req, answer)
 }
 
 // Connect finds a sandbox that already runs (or is paused, which resumes it)
@@ -319,6 +340,9 @@ func (c *Client) adopt(a protocol.Sandbox) (*Sandbox, error) {
 	}
 	if a.Domain != nil && isDomain(*a.Domain) {
 		s.domain = *a.Domain
+	}
+	if checkID(a.PublicID) == nil {
+		s.publicID = a.PublicID
 	}
 	return s, nil
 }

@@ -18,9 +18,29 @@ import (
 // PORT-ID.DOMAIN. It needs a DNS name for all names below the domain; names
 // below localhost lead to this machine in most browsers without one. A private
 // Cubby cannot be reached by others at all; [Sandbox.Transport] works with any
-// server.
+// server. The name shows the sandbox's id; [Sandbox.PublicHost] is for names that
+// strangers see.
 func (s *Sandbox) Host(port int) string {
 	return fmt.Sprintf("%d-%s.%s", port, s.id, s.hostDomain())
+}
+
+// PublicHost is [Sandbox.Host] with the sandbox's public id, which leads to the
+// ports of programs in the sandbox only: who sees the name learns nothing with
+// which the sandbox itself, its files, commands or contexts could be asked for. It
+// fails with [CodeInvalidArgument] for the ports of the sandbox's own services,
+// 49983 and 49999, and with [CodeUnimplemented] when the server has no public ids;
+// only Cubby's has.
+func (s *Sandbox) PublicHost(port int) (string, error) {
+	const op = "public host"
+	switch {
+	case port < 1 || port > 65535:
+		return "", fail(op, CodeInvalidArgument, errors.New("a port is a number from 1 to 65535"))
+	case port == protocol.EnvdPort || port == protocol.CodeInterpreterPort:
+		return "", fail(op, CodeInvalidArgument, fmt.Errorf("port %d is the sandbox's own", port))
+	case s.publicID == "":
+		return "", fail(op, CodeUnimplemented, errors.New("the server gave the sandbox no public id"))
+	}
+	return fmt.Sprintf("%d-%s.%s", port, s.publicID, s.hostDomain()), nil
 }
 
 func (s *Sandbox) hostDomain() string {

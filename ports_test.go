@@ -164,3 +164,64 @@ func TestDialWithoutTunnels(t *testing.T) {
 		srv.Close()
 	}
 }
+
+// TestPublicHost: a name to show to strangers, which is never the sandbox's own.
+func TestPublicHost(t *testing.T) {
+	for _, tt := range []struct {
+		name, create string
+		port         int
+		want         string
+		code         cubby.Code
+	}{
+		{"a public id", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 80, "80-ppub1.cube.x", ""},
+		{"in the server's domain", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1","domain":"said.x"}`, 80, "80-ppub1.said.x", ""},
+		{"a server without", `{"sandboxID":"isbx1"}`, 80, "", cubby.CodeUnimplemented},
+		{"a server that says nonsense", `{"sandboxID":"isbx1","cubbyPublicID":"a.b/c"}`, 80, "", cubby.CodeUnimplemented},
+		{"the sandbox's own port", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 49999, "", cubby.CodeInvalidArgument},
+		{"no port", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 0, "", cubby.CodeInvalidArgument},
+	} {
+		c, err := cubby.NewClient(cubby.Config{APIURL: "http://x", Domain: "cube.x", Transport: &recorder{create: tt.create}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sbx, err := c.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sbx.PublicHost(tt.port); got != tt.want || cubby.CodeOf(err) != tt.code {
+			t.Errorf("%s: %q, %v", tt.name, got, err)
+		}
+	}
+}
+
+// TestContextTokenIsAskedFor: the client sends its token to contexts, so it has
+// the server ask for it, unless other clients are to use them, too.
+func TestContextTokenIsAskedFor(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []cubby.CreateOption
+		want string
+	}{
+		{"by default", nil, "required"},
+		{"open contexts", []cubby.CreateOption{cubby.WithOpenContexts()}, ""},
+	} {
+		r := &recorder{create: `{"sandboxID":"isbx1","envdAccessToken":"tok"}`}
+		c, err := cubby.NewClient(cubby.Config{APIURL: "http://x", Transport: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sbx, err := c.Create(t.Context(), tt.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.last.Header.Get("Cubby-Context-Token"); got != tt.want {
+			t.Errorf("%s: the create says %q", tt.name, got)
+		}
+		if err := sbx.RemoveContext(t.Context(), &cubby.Context{ID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.last.Header.Get("X-Access-Token"); got != "tok" {
+			t.Errorf("%s: contexts are sent the token %q", tt.name, got)
+		}
+	}
+}

@@ -18,6 +18,7 @@ type Sandbox struct {
 	token      string // X-Access-Token
 	traffic    string // E2B's traffic token, if the server gave one
 	domain     string // of its host names, if the server said so
+	publicID   string // for host names that strangers see, if the server gave one
 	unenforced []string
 	programs   atomic.Bool // the server is known to take standard input and arguments of code
 }

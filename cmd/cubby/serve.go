@@ -37,6 +37,7 @@ type serveFlags struct {
 	domain       string
 	python, node string
 	templateIDs  []string
+	contextToken bool
 	maxSandboxes int
 	logLevel     string
 	logFormat    string
@@ -66,6 +67,7 @@ func newServe(std stdio) *cobra.Command {
 			if f.private {
 				f.child.Python, f.child.Node, f.child.DataDir, f.child.Domain = f.python, f.node, f.dataDir, f.domain
 				f.child.MaxSandboxes, f.child.TemplateIDs, f.child.Logger = f.maxSandboxes, f.templateIDs, log
+				f.child.RequireContextToken = f.contextToken
 				err := child.Serve(cmd.Context(), f.child)
 				if errors.Is(err, child.ErrTold) {
 					return status(exitCannotRun)
@@ -86,6 +88,8 @@ func newServe(std stdio) *cobra.Command {
 	fl.StringVar(&f.node, handshake.FlagNode, "", "node of the sandboxes (default $CUBBY_NODE, then node on PATH)")
 	fl.StringSliceVar(&f.templateIDs, handshake.FlagTemplateID, nil, "further template `id`s that clients ask for and that mean this machine's tools")
 	fl.IntVar(&f.maxSandboxes, handshake.FlagMaxSandboxes, 0, "most sandboxes at once (default: what the machine's memory allows)")
+	fl.BoolVar(&f.contextToken, handshake.FlagContextToken, false,
+		"ask for the access token at the code interpreter's contexts, too (E2B's packages do not send it there)")
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
 	fl.BoolVar(&f.private, handshake.FlagPrivate, false, "serve on the descriptors of a supervising program")
@@ -194,6 +198,9 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	args := []string{
 		"--" + handshake.FlagDataDir, dataDir, "--" + handshake.FlagLogLevel, f.logLevel, "--" + handshake.FlagLogFormat, f.logFormat,
 		"--" + handshake.FlagMaxSandboxes, strconv.Itoa(f.maxSandboxes), "--" + handshake.FlagDomain, f.domain,
+	}
+	if f.contextToken {
+		args = append(args, "--"+handshake.FlagContextToken)
 	}
 	for _, id := range f.templateIDs {
 		args = append(args, "--"+handshake.FlagTemplateID, id)

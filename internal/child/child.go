@@ -45,6 +45,8 @@ type Options struct {
 	Domain       string   // see server.Config
 	MaxSandboxes int      // see host.Config
 	TemplateIDs  []string // further names of the template
+
+	RequireContextToken bool // see server.Config
 }
 
 // hinted is an error with its remedy.
@@ -172,7 +174,7 @@ func finish(srv *http.Server) {
 }
 
 func (p *private) server(opts Options) http.Handler {
-	cfg := server.Config{Host: p.host, Logger: opts.Logger, Domain: opts.Domain}
+	cfg := server.Config{Host: p.host, Logger: opts.Logger, Domain: opts.Domain, RequireContextToken: opts.RequireContextToken}
 	if p.store != nil {
 		cfg.Keys, cfg.Access = keys{p.store}, opts.Logger
 	}

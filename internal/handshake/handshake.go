@@ -24,6 +24,7 @@ const (
 	FlagDomain       = "domain"
 	FlagMaxSandboxes = "max-sandboxes"
 	FlagTemplateID   = "template-id"
+	FlagContextToken = "require-context-token"
 )
 
 // Hello is the child's one message, as JSON: it serves, or says why it cannot.

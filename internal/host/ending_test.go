@@ -85,7 +85,7 @@ func TestEndOf(t *testing.T) {
 		{"none", secure.ID, "", false},
 		{"none, of a sandbox without", open.ID, "", false},
 		{"the token of another", open.ID, secure.Token, false},
-		{"a sandbox that never was", newID(), secure.Token, false},
+		{"a sandbox that never was", newID("i"), secure.Token, false},
 	} {
 		if why, known := h.EndOf(test.id, test.token); known != test.known || known && why.Reason != "it was killed" {
 			t.Errorf("%s: %v, %v", test.name, why, known)

@@ -58,6 +58,7 @@ func (h *Host) bury(s *Sandbox, at time.Time, reason string) bool {
 		return false
 	}
 	delete(h.boxes, s.ID)
+	delete(h.public, s.PublicID)
 	if s.Token != "" {
 		grave.token = sha256.Sum256([]byte(s.Token))
 		delete(h.tokens, grave.token)

@@ -86,6 +86,7 @@ type Host struct {
 
 	mu       sync.Mutex
 	boxes    map[string]*Sandbox
+	public   map[string]*Sandbox            // by public id
 	tokens   map[[sha256.Size]byte]*Sandbox // by the hash of the access token
 	taken    int                            // sandboxes that live, are being made or are being taken away
 	used     map[string]templateUse         // by template
@@ -121,7 +122,7 @@ func New(cfg Config) *Host {
 	h := &Host{
 		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots),
 		templates: templateNames(cfg.TemplateAliases), started: time.Now().UTC(),
-		boxes: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
+		boxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -206,7 +207,7 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
 		if h.closed {
 			err = ErrClosing
 		} else {
-			h.boxes[s.ID] = s
+			h.boxes[s.ID], h.public[s.PublicID] = s, s
 			h.used[s.TemplateID] = templateUse{h.used[s.TemplateID].count + 1, s.StartedAt}
 			if s.Token != "" {
 				h.tokens[sha256.Sum256([]byte(s.Token))] = s
@@ -256,6 +257,17 @@ func (h *Host) Get(id string) (*Sandbox, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s, ok := h.boxes[id]; ok {
+		return s, nil
+	}
+	return nil, ErrNotFound
+}
+
+// GetPublic returns the live sandbox with a public id, or an error that wraps
+// ErrNotFound.
+func (h *Host) GetPublic(id string) (*Sandbox, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := h.public[id]; ok {
 		return s, nil
 	}
 	return nil, ErrNotFound
@@ -353,11 +365,12 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// newID has the form of E2B's: "i" and twenty of [a-z0-9].
-func newID() string {
+// newID has the form of E2B's, whose begin with "i": a letter and twenty of
+// [a-z0-9].
+func newID(letter string) string {
 	var b [13]byte
 	rand.Read(b[:])
-	return "i" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))[:20]
+	return letter + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))[:20]
 }
 
 func newToken() string {

@@ -58,7 +58,7 @@ func TestIDs(t *testing.T) {
 	form := regexp.MustCompile(`^i[a-z0-9]{20}$`) // E2B's
 	seen := map[string]bool{}
 	for range 1000 {
-		id := newID()
+		id := newID("i")
 		if !form.MatchString(id) || seen[id] {
 			t.Fatalf("id %q", id)
 		}
@@ -70,7 +70,7 @@ func TestIDs(t *testing.T) {
 func TestTombstones(t *testing.T) {
 	h := New(Config{})
 	for i := range tombstones + 10 {
-		s := &Sandbox{ID: newID()}
+		s := &Sandbox{ID: newID("i")}
 		h.boxes[s.ID] = s
 		if !h.bury(s, time.Now(), "test") || h.bury(s, time.Now(), "again") {
 			t.Fatalf("sandbox %d", i)

@@ -69,13 +69,16 @@ func (h *Host) plan(req CreateRequest) (*Sandbox, map[string]bool, error) {
 		return nil, nil, err
 	}
 	s := &Sandbox{
-		ID: newID(), TeamID: req.TeamID, TemplateID: templateID, Metadata: req.Metadata, Limits: limits,
+		ID: newID("i"), PublicID: newID("p"), TeamID: req.TeamID, TemplateID: templateID, Metadata: req.Metadata, Limits: limits,
 		AllowInternetAccess: req.AllowInternetAccess, host: h, hostToken: newToken(),
 		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
 		deadlineMoved: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if req.Secure {
 		s.Token = newToken()
+	}
+	if s.ContextToken = req.ContextToken; s.ContextToken && !req.Secure {
+		return nil, nil, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
 	}
 	if n := req.Network; n != nil {
 		s.Network = &protocol.Network{AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskRequestHost}

@@ -23,8 +23,13 @@ type Sandbox struct {
 	ID         string
 	TeamID     string
 	TemplateID string
+	// PublicID stands for ID in host names that are shown to others: it leads to
+	// the ports of the user's programs and nowhere else.
+	PublicID string
 	// Token is of envd; empty in a sandbox that is not secure.
 	Token string
+	// ContextToken says that the code interpreter's contexts ask for Token, too.
+	ContextToken bool
 	// TrafficToken is asked for at every port but envd's; empty means open.
 	TrafficToken string
 	// MaskRequestHost replaces the host name that a request came with; "${PORT}"

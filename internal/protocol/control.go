@@ -12,6 +12,15 @@ import (
 // (Cubby); POST /files has the query parameter "mode" for it.
 const HeaderMode = "Cubby-Mode"
 
+// HeaderContextToken with the value ContextTokenRequired, sent with a create, has
+// the new sandbox ask for its access token at the code interpreter's contexts, too
+// (Cubby). It is a header and no field since servers of other kinds may refuse
+// fields that they do not know, and E2B's packages can send headers.
+const (
+	HeaderContextToken   = "Cubby-Context-Token"
+	ContextTokenRequired = "required"
+)
+
 // EnvdVersion is the version of E2B's envd whose behaviour the guest has; it
 // gates features in E2B's SDKs.
 const EnvdVersion = "0.6.13"
@@ -52,6 +61,7 @@ type NewSandbox struct {
 	VolumeMounts        []json.RawMessage `json:"volumeMounts,omitempty"`
 	Limits              *Limits           `json:"cubbyLimits,omitempty"` // Cubby
 	Warm                []string          `json:"cubbyWarm,omitempty"`   // Cubby: languages whose kernels start with the sandbox
+	ContextToken        bool              `json:"-"`                     // Cubby: see HeaderContextToken
 }
 
 // AutoResume says whether a request to a paused sandbox resumes it.
@@ -96,6 +106,7 @@ type Sandbox struct {
 	Domain             *string  `json:"domain"`
 	LimitsNotEnforced  []string `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
 	Limits             *Limits  `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
+	PublicID           string   `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
 }
 
 // ListedSandbox is an element of the answers to GET /sandboxes and GET
@@ -126,6 +137,7 @@ type SandboxDetail struct {
 	Lifecycle           Lifecycle `json:"lifecycle"`
 	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
 	Limits              *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
+	PublicID            string    `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
 }
 
 // Lifecycle says what happens to a sandbox at its deadline and after.

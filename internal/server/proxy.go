@@ -29,7 +29,7 @@ const cutAfter = 2 * time.Second
 
 // proxy hands a request to a port of a sandbox.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
-	if refused := t.admit(r); refused != nil {
+	if refused := s.admit(r, t); refused != nil {
 		refused.write(w)
 		return
 	}
@@ -78,7 +78,7 @@ func atEnd(ctx context.Context, f func()) (over func()) {
 }
 
 // admit says why r must not reach the port, if it must not.
-func (t *target) admit(r *http.Request) *refusal {
+func (s *Server) admit(r *http.Request, t *target) *refusal {
 	if t.port == protocol.EnvdPort {
 		if hostOnly(r.URL.Path) {
 			return &refusal{status: http.StatusNotFound, message: "404 page not found"}
@@ -86,9 +86,35 @@ func (t *target) admit(r *http.Request) *refusal {
 	} else if refused := t.admitTraffic(r); refused != nil {
 		return refused
 	}
+	if t.port == protocol.CodeInterpreterPort {
+		if refused := s.admitContexts(r, t); refused != nil {
+			return refused
+		}
+	}
 	if r.URL.Opaque != "" {
 		// It would travel as it is, whatever the path that was looked at.
 		return &refusal{status: http.StatusBadRequest, message: "malformed request target"}
+	}
+	return nil
+}
+
+// admitContexts checks the access token at the code interpreter's port. Executions
+// ask for it themselves, in the guest, and whether the port answers is no secret;
+// contexts ask only where every client can send it, for E2B's packages do not.
+// A token that is sent must fit in any case.
+func (s *Server) admitContexts(r *http.Request, t *target) *refusal {
+	if t.box.Token == "" || r.URL.Path == "/execute" || r.URL.Path == "/health" || r.Method == http.MethodOptions {
+		return nil
+	}
+	got := r.Header.Get(protocol.HeaderAccessToken)
+	switch {
+	case got == "" && !t.box.ContextToken && !s.cfg.RequireContextToken:
+		return nil
+	case got == "":
+		return &refusal{status: http.StatusUnauthorized, message: "The contexts of this sandbox ask for its access token: header '" + protocol.HeaderAccessToken + "' is missing",
+			hint: "E2B's packages send it with executions only: use cubby.WithOpenContexts when the sandbox is created, or leave `cubby serve --require-context-token` out"}
+	case subtle.ConstantTimeCompare([]byte(got), []byte(t.box.Token)) != 1:
+		return &refusal{status: http.StatusUnauthorized, message: "The access token in header '" + protocol.HeaderAccessToken + "' is not this sandbox's"}
 	}
 	return nil
 }
@@ -102,9 +128,9 @@ func (t *target) admitTraffic(r *http.Request) *refusal {
 	got := r.Header.Get(headerTrafficToken)
 	switch {
 	case got == "":
-		return &refusal{status: http.StatusForbidden, id: t.box.ID, message: prefix + "Token header " + header + " is missing"}
+		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Token header " + header + " is missing"}
 	case subtle.ConstantTimeCompare([]byte(got), []byte(t.box.TrafficToken)) != 1:
-		return &refusal{status: http.StatusForbidden, id: t.box.ID, message: prefix + "Provided token in header " + header + " is invalid"}
+		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Provided token in header " + header + " is invalid"}
 	}
 	return nil
 }
@@ -143,7 +169,7 @@ func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
 	l = s.life(t.box)
 	if l.conns.Add(1) > maxConns {
 		l.conns.Add(-1)
-		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.box.ID, message: "Too many connections to the sandbox",
+		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.name, message: "Too many connections to the sandbox",
 			hint: "it may have " + strconv.Itoa(maxConns) + " at a time: close what is not used"}
 	}
 	return l, func() { l.conns.Add(-1) }, nil
@@ -188,11 +214,11 @@ func (s *Server) reverseProxy(t *target) http.Handler {
 // explain says what an error on the way to the sandbox means.
 func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 	if _, ended := s.host.Get(t.box.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
-		return s.ended(r, t.box.ID)
+		return s.ended(r, t.name)
 	}
 	// A closed port is refused at once and for good: unlike E2B's there is no
 	// forwarder between that may not have seen the port yet, so no second try.
-	e := &refusal{status: http.StatusBadGateway, id: t.box.ID, port: t.port, message: "The sandbox is running but port is not open"}
+	e := &refusal{status: http.StatusBadGateway, id: t.name, port: t.port, message: "The sandbox is running but port is not open"}
 	if !errors.Is(err, engine.ErrPortClosed) {
 		e.message = "The sandbox is running but the connection to its port failed"
 	}

@@ -20,6 +20,7 @@ import (
 type target struct {
 	box  *host.Sandbox
 	port int
+	name string // the id that the client used: answers name no other
 }
 
 // route finds the sandbox that r is for. The ways are tried in a fixed order,
@@ -68,18 +69,26 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		if !ok {
 			return nil, gone("")
 		}
-		return &target{box, port}, nil
+		return &target{box, port, box.ID}, nil
 	}
 	return nil, nil
 }
 
-// live is the port of the sandbox with that id.
+// live is the port of the sandbox with that id, or with that public id, which
+// leads to the ports of the user's programs only.
 func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) {
-	box, err := s.host.Get(id)
-	if err != nil {
-		return nil, s.ended(r, id)
+	if box, err := s.host.Get(id); err == nil {
+		return &target{box, port, id}, nil
 	}
-	return &target{box, port}, nil
+	box, err := s.host.GetPublic(id)
+	switch {
+	case err != nil:
+		return nil, s.ended(r, id)
+	case port == protocol.EnvdPort || port == protocol.CodeInterpreterPort:
+		return nil, &refusal{status: http.StatusForbidden, id: id, port: port,
+			message: "A public id leads to the ports of the sandbox's own programs only"}
+	}
+	return &target{box, port, id}, nil
 }
 
 // refusal is an answer that the data plane gives instead of a sandbox.
@@ -278,7 +287,7 @@ func (s *Server) signed(r *http.Request) (*target, *refusal) {
 	if found == nil {
 		return unsigned("invalid signature")
 	}
-	return &target{found, protocol.EnvdPort}, nil
+	return &target{found, protocol.EnvdPort, found.ID}, nil
 }
 
 // foreign refuses a proxy request for any other host: this is no open proxy.

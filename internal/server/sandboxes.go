@@ -86,6 +86,13 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, team string, v2 
 		writeNotYet(w, missing)
 		return
 	}
+	switch got := r.Header.Get(protocol.HeaderContextToken); got {
+	case "", protocol.ContextTokenRequired:
+		body.ContextToken = got != ""
+	default:
+		writeError(w, http.StatusBadRequest, "header '"+protocol.HeaderContextToken+"' must be '"+protocol.ContextTokenRequired+"'", "")
+		return
+	}
 	req := host.CreateRequest{NewSandbox: body, TeamID: team, Secure: v2 || body.Secure != nil && *body.Secure}
 	if s.cfg.Keys != nil {
 		req.DefaultTimeout = defaultTimeoutV1
@@ -138,7 +145,7 @@ func (s *Server) sandbox(box *host.Sandbox) protocol.Sandbox {
 	answer := protocol.Sandbox{
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, EnvdVersion: protocol.EnvdVersion,
 		Alias: box.TemplateID, EnvdAccessToken: box.Token, Domain: s.domain(), LimitsNotEnforced: box.LimitsNotEnforced(),
-		Limits: &box.Limits,
+		Limits: &box.Limits, PublicID: box.PublicID,
 	}
 	if box.TrafficToken != "" {
 		answer.TrafficAccessToken = &box.TrafficToken
@@ -168,7 +175,7 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box *host.Sandbox) 
 		ListedSandbox: listed(box), EnvdAccessToken: box.Token, Domain: s.domain(),
 		AllowInternetAccess: box.AllowInternetAccess, Network: box.Network,
 		Lifecycle: protocol.Lifecycle{OnTimeout: "kill"}, LimitsNotEnforced: box.LimitsNotEnforced(),
-		Limits: &box.Limits,
+		Limits: &box.Limits, PublicID: box.PublicID,
 	})
 }
 

@@ -24,7 +24,11 @@ type Config struct {
 	// of this server when it is used as a proxy. Empty echoes nothing. Names of
 	// sandboxes are understood in any domain.
 	Domain string
-	Logger *slog.Logger // nil discards
+	// RequireContextToken has the contexts of every sandbox with an access token
+	// ask for it, also of those whose client did not ask for that. E2B's packages
+	// do not send it there: their methods for contexts fail then.
+	RequireContextToken bool
+	Logger              *slog.Logger // nil discards
 	// Access gets a line for each request, without bodies and secrets; nil
 	// discards.
 	Access *slog.Logger

@@ -38,7 +38,7 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	case t == nil:
 		s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r) }))
 	case t.port == protocol.EnvdPort || t.port == protocol.CodeInterpreterPort || t.admitTraffic(r) != nil:
-		id, port := t.box.ID, t.port
+		id, port := t.name, t.port
 		s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) {
 			t, refused := s.live(r, id, port)
 			if refused != nil {
