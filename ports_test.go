@@ -173,8 +173,8 @@ func TestPublicHost(t *testing.T) {
 		want         string
 		code         cubby.Code
 	}{
-		{"a public id", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 80, "80-ppub1.cube.x", ""},
-		{"in the server's domain", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1","domain":"said.x"}`, 80, "80-ppub1.said.x", ""},
+		{"a public id", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 80, "80-ppub1.cube.x", 0},
+		{"in the server's domain", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1","domain":"said.x"}`, 80, "80-ppub1.said.x", 0},
 		{"a server without", `{"sandboxID":"isbx1"}`, 80, "", cubby.CodeUnimplemented},
 		{"a server that says nonsense", `{"sandboxID":"isbx1","cubbyPublicID":"a.b/c"}`, 80, "", cubby.CodeUnimplemented},
 		{"the sandbox's own port", `{"sandboxID":"isbx1","cubbyPublicID":"ppub1"}`, 49999, "", cubby.CodeInvalidArgument},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -25,10 +26,11 @@ func TestRestart(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
+		why  string // as the record says
 		end  func(t *testing.T, s *server)
 	}{
-		{"stopped", func(t *testing.T, s *server) { s.stop(t) }},
-		{"killed", func(t *testing.T, s *server) {
+		{"stopped", "stopped", func(t *testing.T, s *server) { s.stop(t) }},
+		{"killed", "stopped", func(t *testing.T, s *server) {
 			if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +43,7 @@ func TestRestart(t *testing.T) {
 				return nil
 			})
 		}},
-		{"its child killed", func(t *testing.T, s *server) {
+		{"its child killed", "killed", func(t *testing.T, s *server) {
 			for _, pid := range s.processes(t) {
 				if pid != s.cmd.Process.Pid {
 					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -69,8 +71,24 @@ func TestRestart(t *testing.T) {
 					t.Errorf("%s: %+v", ask, all)
 				}
 			}
-			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", key), http.StatusNotFound, b.ID)
-			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/health", nil, b.routed(portEnvd)...), http.StatusBadGateway, "not found")
+			// Its team is told why it ended, by both planes, and nobody else.
+			stranger, _ := next.newKey(t, "strangers")
+			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", key), http.StatusNotFound, "the server was "+test.why)
+			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/health", nil, append(b.routed(portEnvd), "X-API-KEY", key)...),
+				http.StatusBadGateway, "the server was "+test.why)
+			for _, a := range []answer{
+				call(t, http.DefaultClient, "GET", next.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", stranger),
+				call(t, http.DefaultClient, "GET", next.URL+"/health", nil, append(b.routed(portEnvd), "X-API-KEY", stranger)...),
+			} {
+				if a.Status < 400 || strings.Contains(string(a.Body), "ended") {
+					t.Errorf("another team is told %d %s", a.Status, a.Body)
+				}
+			}
+			var logs struct{ Logs []struct{ Message string } }
+			call(t, http.DefaultClient, "GET", next.URL+"/v2/sandboxes/"+b.ID+"/logs", nil, "X-API-KEY", key).decode(t, 200, &logs)
+			if n := len(logs.Logs); n != 2 || !strings.Contains(logs.Logs[1].Message, "the server was "+test.why) {
+				t.Errorf("its log: %+v", logs)
+			}
 			next.create(t, key)
 			next.stop(t)
 			s = startIn(whole, dir)

@@ -3,9 +3,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,17 +119,24 @@ func missing(t *testing.T, what string, err error) {
 	t.Skipf("the tests with E2B's packages do not run: %s: %v", what, err)
 }
 
-// install fetches a generation's packages as its lock file names them, once.
+// install fetches a generation's packages as its lock file names them, once for
+// each state of that file.
 func install(t *testing.T, generation string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(generation, "node_modules", ".package-lock.json")); err == nil {
-		return
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	want, err := os.ReadFile(filepath.Join(generation, "package-lock.json"))
+	if err != nil {
 		t.Fatal(err)
+	}
+	installed := filepath.Join(generation, "node_modules", ".installed.json")
+	if have, err := os.ReadFile(installed); err == nil && bytes.Equal(have, want) {
+		return
 	}
 	cmd := exec.CommandContext(t.Context(), "npm", "ci")
 	cmd.Dir = generation
 	if out, err := cmd.CombinedOutput(); err != nil {
 		missing(t, "npm ci in e2e/"+generation, errors.New(err.Error()+"\n"+string(out)))
+	}
+	if err := os.WriteFile(installed, want, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

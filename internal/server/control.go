@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -266,13 +267,37 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any, mayBeE
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("Error when parsing request: %s must not be a %s", wrong.Field, wrong.Value), "")
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("Error when parsing request: %s: %s was expected, not %s",
+			cut(wrong.Field, maxField), expected(wrong.Type), cut(wrong.Value, maxField)), "")
 		return false
 	case err != nil:
 		writeError(w, http.StatusBadRequest, "Error when parsing request: "+err.Error(), "")
 		return false
 	}
 	return true
+}
+
+// maxField bounds what a message repeats of a request, in bytes.
+const maxField = 64
+
+// expected is a type as JSON calls it.
+func expected(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	}
+	return "an object"
 }
 
 // fail answers with what err means for the client.
