@@ -54,7 +54,7 @@ type Info struct {
 }
 
 // Info asks the server. It fails with [CodeNotFound] once the sandbox has
-// ended; the hint then says why, if the server still knows.
+// ended; the error then says why, if the server still knows.
 func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	var d protocol.SandboxDetail
 	if err := s.client.control(ctx, http.MethodGet, "/sandboxes/"+s.id, nil, nil, &d); err != nil {

@@ -54,7 +54,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	defer atEnd(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s.reverseProxy(t).ServeHTTP(&answer{ResponseWriter: w, cancel: cancel}, r.WithContext(ctx))
+	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, cancel: cancel}, r.WithContext(ctx))
 }
 
 // atEnd runs f when ctx ends, but not once over has been called: then f is
@@ -193,7 +193,8 @@ func (s *Server) life(box *host.Sandbox) *life {
 	return l
 }
 
-func (s *Server) reverseProxy(t *target) http.Handler {
+// reverseProxy hands r, as the client sent it, to the port.
+func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        t.rewrite,
 		Transport:      t.box.Transport(t.port),
@@ -201,7 +202,7 @@ func (s *Server) reverseProxy(t *target) http.Handler {
 		BufferPool:     &buffers,
 		ModifyResponse: checkStatus,
 		ErrorLog:       s.proxyLog,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if a, ok := w.(*answer); ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
 				return // the client went away; nobody reads an answer
 			}

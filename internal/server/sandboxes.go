@@ -271,12 +271,12 @@ func (s *Server) moved(w http.ResponseWriter, r *http.Request, box *host.Sandbox
 }
 
 // writeGone answers as E2B does, with the reason where it is the caller's to
-// know.
+// know: in the message, for E2B's clients show nothing else.
 func writeGone(w http.ResponseWriter, id string, err error) {
+	message := "Sandbox \"" + id + "\" doesn't exist or you don't have access to it"
 	var ended *host.EndedError
-	hint := ""
 	if errors.As(err, &ended) {
-		hint = ended.Error()
+		message += ": " + ended.Error()
 	}
-	writeError(w, http.StatusNotFound, "Sandbox \""+id+"\" doesn't exist or you don't have access to it", hint)
+	writeError(w, http.StatusNotFound, message, "")
 }

@@ -83,6 +83,27 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// TestWhyItEndedMeanwhile: so is who waits for an answer when the sandbox ends.
+func TestWhyItEndedMeanwhile(t *testing.T) {
+	begun := make(chan struct{})
+	tn := newTown(t, Config{Keys: teamKeys{redKey: "red"}}, map[int]http.Handler{8000: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+	})})
+	box := tn.createFor("red")
+	go func() {
+		<-begun
+		if err := box.Kill(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := tn.to(box, 8000, "GET", "/", nil)
+	r.Header.Set(protocol.HeaderAPIKey, redKey)
+	if a := tn.do(r); a.status != http.StatusBadGateway || !strings.Contains(string(a.body), "it was killed") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // TestWhyItEnded: the data plane tells who shows that a sandbox was theirs why it
 // ended, and nobody else.
 func TestWhyItEnded(t *testing.T) {
