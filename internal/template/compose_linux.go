@@ -83,9 +83,10 @@ func (r Root) Close() error {
 	return nil
 }
 
-// searchPathFor puts the toolchain's own directories before the usual ones.
+// searchPathFor puts the toolchain's own directories before the usual ones, and the
+// template's own around them.
 func searchPathFor(tc Toolchain) string {
-	dirs := []string{"/home/user/.local/bin"}
+	dirs := []string{"/home/user/.local/bin", wrapperDir}
 	for _, in := range []Interpreter{tc.Python, tc.Node} {
 		if in.Path != "" {
 			dirs = append(dirs, filepath.Dir(in.Path))
@@ -93,7 +94,7 @@ func searchPathFor(tc Toolchain) string {
 	}
 	usual := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return slices.Contains(usual, dir) })
-	dirs = append(dirs, usual...)
+	dirs = append(append(dirs, usual...), fallbackDir)
 	seen := map[string]bool{}
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool {
 		again := seen[dir]
@@ -183,6 +184,7 @@ func (c *composer) build(tc Toolchain, guestBinary, path string) {
 			c.link(links[link], link)
 		}
 	}
+	c.tools(tc, path)
 }
 
 // mirror makes one of the host's top directories visible: a link stays a link.

@@ -40,6 +40,7 @@ type report struct {
 	Paths    map[string]string // below the root, outside /usr: mode
 	Writable []string
 	Output   map[string]string // by interpreter, run in a chroot
+	Pip      string            // what is configured for pip
 	Left     []string          // mounts after Close
 }
 
@@ -121,6 +122,11 @@ func composeAndLook(j job) (r report) {
 			f.Close()
 			r.Writable = append(r.Writable, dir)
 		}
+	}
+	for _, name := range []string{"/etc/pip.conf", PipClosedFile} {
+		text, _ := os.ReadFile(root.Dir + name)
+		r.Pip += string(text)
+		delete(r.Paths, name) // the template's own
 	}
 	r.Output = map[string]string{}
 	for name, run := range map[string][]string{
@@ -349,6 +355,9 @@ func TestComposeHidesTheHost(t *testing.T) {
 			r := compose(t, asUser, Options{})
 			if r.Error != "" {
 				t.Fatal(r.Error)
+			}
+			if r.Pip != pipConf+pipClosed {
+				t.Errorf("pip is configured by others: %s", r.Pip)
 			}
 			allowed := slices.Concat(baseDirs, r.Chain.Python.Prefixes, r.Chain.Node.Prefixes, r.Chain.Bash.Prefixes)
 			for path, mode := range r.Paths {

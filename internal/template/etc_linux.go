@@ -45,7 +45,7 @@ func (c *composer) etc(path string) {
 	c.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"+
 		"networks: files\nprotocols: files\nservices: files\n", 0o644)
 	c.write("/etc/shells", "/bin/sh\n/bin/bash\n", 0o644)
-	c.write("/etc/profile", "export PATH='"+strings.ReplaceAll(path, "'", `'\''`)+"'\n"+
+	c.write("/etc/profile", "export PATH="+quoteShell(path)+"\n"+
 		"if [ -n \"${BASH_VERSION-}\" ] && [ -f /etc/bash.bashrc ]; then . /etc/bash.bashrc; fi\n", 0o644)
 	c.write("/etc/bash.bashrc", "case $- in *i*) PS1='\\u@\\h:\\w\\$ ' ;; esac\n", 0o644)
 	c.write("/etc/timezone", "Etc/UTC\n", 0o644)

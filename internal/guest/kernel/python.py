@@ -120,6 +120,7 @@ class Kernel:
         self.captured = None  # list that collects results while %%capture runs
         self.inbox = b""
         self.shell = None
+        self.user_site = None  # where pip installs to, until it has
 
     # The socket.
 
@@ -249,6 +250,20 @@ class Kernel:
         for finder in list(sys.path_importer_cache.values()):
             if hasattr(finder, "invalidate_caches"):
                 finder.invalidate_caches()  # a file written by the cell before is found
+        self.find_user_site()
+
+    def find_user_site(self):
+        """Put the user's site-packages on sys.path once pip has made them; say if it has."""
+        if not self.user_site or not os.path.isdir(self.user_site):
+            return False
+        before = list(sys.path)
+        sys.modules["site"].addsitedir(self.user_site)
+        new = [path for path in sys.path if path not in before]
+        at = [i for i, path in enumerate(before) if str(path).endswith("-packages")]
+        at = at[0] if at else len(before)  # what is upgraded there comes first
+        sys.path[:] = before[:at] + new + before[at:]
+        self.user_site = None
+        return True
 
     def guarded(self, code, ends):
         """Run a cell and show its figures; return how it failed, or None.
@@ -512,9 +527,14 @@ class Importer:
 
 
 class Fallback:
-    """The last finder: a small IPython.display where IPython is not installed."""
+    """The last finder: what pip has just installed, and a small IPython.display."""
 
     def find_spec(self, name, path=None, target=None):
+        if kernel.find_user_site():
+            for finder in sys.meta_path:
+                spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
+                if spec is not None:
+                    return spec
         if name == "IPython" or name in ("IPython.display", "IPython.core", "IPython.core.display"):
             return part("python_display").stand_in(name)
         return None
@@ -554,6 +574,9 @@ def start(args):
             AFTER[name](sys.modules[name])
     sys.meta_path.insert(0, Importer())
     sys.meta_path.append(Fallback())
+    site = sys.modules.get("site")
+    if getattr(site, "ENABLE_USER_SITE", False) and site.USER_SITE and site.USER_SITE not in sys.path:
+        kernel.user_site = site.USER_SITE
     if "--ipython" in args:
         kernel.shell = part("ipython").Shell()
     kernel.serve()

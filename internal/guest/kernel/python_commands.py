@@ -7,6 +7,7 @@ import sys
 import time
 
 MISSING = object()
+NETWORK_FILE = "/etc/cubby/network"  # "closed" and a sentence about it, or not there
 
 
 class UsageError(Exception):
@@ -21,8 +22,10 @@ UsageError.__module__ = "builtins"
 
 def system(command, scope=None):
     """Run a shell command; its output goes straight to the cell's."""
-    status = run_shell(expand(command, scope or Scope()))
+    command = expand(command, scope or Scope())
+    status = run_shell(command)
     kernel.ns["_exit_code"] = status
+    after(command, status)
 
 
 def output(command, scope=None):
@@ -31,6 +34,7 @@ def output(command, scope=None):
     child = start(shell(command), stdout=subprocess.PIPE)
     data = attended(child, lambda: child.communicate()[0])
     kernel.ns["_exit_code"] = child.returncode
+    after(command, child.returncode)
     return Lines(data.decode("utf-8", "replace").splitlines())
 
 
@@ -55,6 +59,24 @@ def shell(command):
         command = re.sub(r"^\s*pip3?", lambda m: quoted(sys.executable) + " -m pip", command)
     program = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     return [program, "-c", command]
+
+
+def after(command, status):
+    """See to what a command may have installed, and say why it could not."""
+    if not re.match(r"\s*pip3?\s|.*\s-m\s+pip\s", command):
+        return
+    kernel.find_user_site()
+    for finder in list(sys.path_importer_cache.values()):
+        if hasattr(finder, "invalidate_caches"):
+            finder.invalidate_caches()
+    if status and re.search(r"\s(install|download)\s", command):
+        try:
+            with open(NETWORK_FILE, encoding="utf-8") as f:
+                state, words = f.read(4096).split("\n")[:2]
+        except (OSError, ValueError):
+            return
+        if state == "closed":
+            kernel.complain(words)
 
 
 def quoted(text):
@@ -321,10 +343,7 @@ def write_file(args, body, row, scope):
 
 
 def pip(args, scope):
-    run_shell("%s -m pip %s" % (quoted(sys.executable), expand(args, scope)))
-    for finder in list(sys.path_importer_cache.values()):
-        if hasattr(finder, "invalidate_caches"):
-            finder.invalidate_caches()
+    system("pip " + args, scope)
 
 
 def run_file(args, scope):
