@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -68,8 +67,9 @@ type flags struct {
 func run(ctx context.Context, args []string, std stdio) int {
 	name := "cubby-agent"
 	if want := os.Getenv(forVariable); want != "" {
-		if want != version.Version {
-			fmt.Fprintf(std.err, "cubby-agent: this is version %s, but cubby is %.40q\nhint: install both of the same version, or set CUBBY_AGENT to the path of the right one\n", version.Version, want)
+		if differ := version.Differ(version.Build(), fmt.Sprintf("%.40s", want)); differ != "" {
+			fmt.Fprintf(std.err, "cubby-agent: this is %s, but cubby is %.40q: %s\n"+
+				"hint: `make build` makes both; or set CUBBY_AGENT to the path of the right one\n", version.Build(), want, differ)
 			return exitCannotRun
 		}
 		name = "cubby agent"
@@ -106,7 +106,7 @@ func newRoot(std stdio, name string) *cobra.Command {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetVersionTemplate(fmt.Sprintf("cubby-agent %s %s %s/%s\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	root.SetVersionTemplate(version.Line("cubby-agent"))
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)

@@ -20,7 +20,7 @@ import (
 const (
 	agentProgram = "cubby-agent"
 	// agentVariable names the program to use, and agentForVariable tells it for
-	// which version of cubby it is started.
+	// which build of cubby it is started.
 	agentVariable    = "CUBBY_AGENT"
 	agentForVariable = "CUBBY_AGENT_FOR"
 	binaryVariable   = "CUBBY_BINARY"
@@ -81,7 +81,7 @@ func agentEnv(env []string, self string) []string {
 		named = named || name == binaryVariable && value != ""
 		out = append(out, entry)
 	}
-	out = append(out, agentForVariable+"="+version.Version)
+	out = append(out, agentForVariable+"="+version.Build())
 	if !named {
 		out = append(out, binaryVariable+"="+self)
 	}

@@ -40,7 +40,7 @@ func TestFindAgent(t *testing.T) {
 
 func TestAgentEnv(t *testing.T) {
 	got := agentEnv([]string{"A=b", "CUBBY_AGENT_FOR=0.0.1"}, "/bin/cubby")
-	if want := []string{"A=b", "CUBBY_AGENT_FOR=" + version.Version, "CUBBY_BINARY=/bin/cubby"}; !slices.Equal(got, want) {
+	if want := []string{"A=b", "CUBBY_AGENT_FOR=" + version.Build(), "CUBBY_BINARY=/bin/cubby"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	if got := agentEnv([]string{"CUBBY_BINARY=/mine"}, "/bin/cubby"); slices.Contains(got, "CUBBY_BINARY=/bin/cubby") {

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"fmt"
-	"runtime"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ func newVersion(std stdio) *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(std.out, "cubby %s %s %s/%s\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(std.out, version.Line("cubby"))
 			return err
 		},
 	}

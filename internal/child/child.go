@@ -89,7 +89,7 @@ func Serve(ctx context.Context, opts Options) error {
 	unix.Umask(0o022)
 	ready := os.NewFile(handshake.FDReady, "ready")
 	hello := func(h handshake.Hello) {
-		h.Version = version.Version
+		h.Version = version.Build()
 		// A parent that is gone reads nothing; the life line says so next.
 		_ = json.NewEncoder(ready).Encode(h)
 		ready.Close()
@@ -99,8 +99,8 @@ func Serve(ctx context.Context, opts Options) error {
 		hello(handshake.Hello{Error: message, Hint: hint})
 		return errors.Join(ErrTold, err)
 	}
-	if opts.Expect != version.Version {
-		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Version, opts.Expect)
+	if opts.Expect != version.Build() {
+		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Build(), opts.Expect)
 		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
 		return errors.Join(ErrTold, err)
 	}

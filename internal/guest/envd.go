@@ -33,7 +33,7 @@ const maxCall = 64 << 10
 func (g *Guest) Envd() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(protocol.HeaderVersion, version.Version)
+		w.Header().Set(protocol.HeaderVersion, version.Build())
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /init", g.handleInit)
@@ -214,7 +214,7 @@ func cut(s string) string {
 // handleInit takes what only the host may say. It ignores the timestamp: the
 // sandbox's clock is the host's own.
 func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set(protocol.HeaderVersion, version.Version)
+	w.Header().Set(protocol.HeaderVersion, version.Build())
 	var req protocol.InitRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 8<<20)).Decode(&req); err != nil && r.ContentLength != 0 {
 		writeError(w, http.StatusBadRequest, "bad request: "+err.Error())

@@ -64,7 +64,7 @@ func zip(s string) *bytes.Buffer {
 
 func TestHealth(t *testing.T) {
 	b := newBox(t)
-	if resp, _ := b.do("GET", "/health", nil); resp.StatusCode != 204 || resp.Header.Get(protocol.HeaderVersion) != version.Version {
+	if resp, _ := b.do("GET", "/health", nil); resp.StatusCode != 204 || resp.Header.Get(protocol.HeaderVersion) != version.Build() {
 		t.Fatal(resp.Status, resp.Header)
 	}
 }

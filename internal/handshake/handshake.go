@@ -13,7 +13,7 @@ const (
 // Arguments of the child.
 const (
 	FlagPrivate   = "private" // serve on FDListener
-	FlagExpect    = "expect"  // the parent's version
+	FlagExpect    = "expect"  // the parent's build
 	FlagRunDir    = "run-dir" // folder for sockets and mounts, removed by the child
 	FlagPython    = "python"  // interpreter of the template
 	FlagNode      = "node"    // interpreter of the template
@@ -29,10 +29,10 @@ const (
 
 // Hello is the child's one message, as JSON: it serves, or says why it cannot.
 type Hello struct {
-	Version string `json:"version"`
+	Version string `json:"version"` // as package version's Build
 	Error   string `json:"error,omitempty"`
 	Hint    string `json:"hint,omitempty"`
-	// Mismatch says that the versions differ.
+	// Mismatch says that the builds differ.
 	Mismatch bool `json:"mismatch,omitempty"`
 	// NewKey is the API key that the first start of a server made. It is said
 	// here and nowhere else.

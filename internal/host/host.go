@@ -67,7 +67,7 @@ var (
 	ErrInvalid         = errors.New("invalid request")
 	ErrUnknownTemplate = errors.New("unknown template")
 	ErrNotEnforceable  = errors.New("limit cannot be enforced here")
-	ErrVersionMismatch = errors.New("the guest is of another version")
+	ErrVersionMismatch = errors.New("the guest is of another build")
 	ErrBusy            = errors.New("no room for another sandbox now")
 	ErrClosing         = errors.New("the server is stopping")
 )

@@ -79,8 +79,8 @@ func (s *Sandbox) greet(ctx context.Context, env map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if got := header.Get(protocol.HeaderVersion); got != version.Version {
-		return fmt.Errorf("%w: %q, the server is %s: rebuild both with make", ErrVersionMismatch, got, version.Version)
+	if got := header.Get(protocol.HeaderVersion); got != version.Build() {
+		return fmt.Errorf("%w: %.40q, the server is %s: build both with `make build`", ErrVersionMismatch, got, version.Build())
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ type EndOfExecution struct {
 	FreshKernel bool `json:"fresh_kernel,omitempty"`
 }
 
-// HeaderVersion carries version.Version on the guest's answers to /init and
+// HeaderVersion carries version.Build on the guest's answers to /init and
 // /health.
 const HeaderVersion = "Cubby-Version"
 

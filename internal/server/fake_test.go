@@ -161,7 +161,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 // envd answers the greeting that a host waits for, and echoes everything else.
 func envd(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && r.URL.Path == "/init" {
-		w.Header().Set(protocol.HeaderVersion, version.Version)
+		w.Header().Set(protocol.HeaderVersion, version.Build())
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}

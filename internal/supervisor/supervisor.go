@@ -106,7 +106,7 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	defer lifeR.Close()
 	c.life = lifeW
 
-	args := []string{"serve", "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Version, "--" + handshake.FlagRunDir, cfg.RunDir.Path}
+	args := []string{"serve", "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Build(), "--" + handshake.FlagRunDir, cfg.RunDir.Path}
 	for _, f := range []struct{ flag, value string }{{handshake.FlagPython, cfg.Python}, {handshake.FlagNode, cfg.Node}} {
 		if f.value != "" {
 			args = append(args, "--"+f.flag, f.value)
@@ -145,9 +145,10 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 
 func (c *Child) check(h handshake.Hello) error {
 	switch {
-	case h.Mismatch || h.Version != version.Version:
-		return &Error{Mismatch: true, Err: fmt.Errorf("%s is version %q, this program needs %s", c.cmd.Path, h.Version, version.Version),
-			Hint: "rebuild both from the same source, or name the right binary with CUBBY_BINARY"}
+	case h.Mismatch || h.Version != version.Build():
+		return &Error{Mismatch: true, Err: fmt.Errorf("%s is %.40q, this program needs %s: %s",
+			c.cmd.Path, h.Version, version.Build(), version.Differ(version.Build(), fmt.Sprintf("%.40s", h.Version))),
+			Hint: "build both of the same source (`make build` makes cubby), or name the right binary with CUBBY_BINARY"}
 	case h.Error != "":
 		e := &Error{Err: errors.New(h.Error), Hint: h.Hint}
 		if e.Hint == "" {

@@ -141,7 +141,7 @@ func (m *Machine) envd(other http.Handler) http.Handler {
 		m.mu.Lock()
 		m.init = req
 		m.mu.Unlock()
-		w.Header().Set(protocol.HeaderVersion, version.Version)
+		w.Header().Set(protocol.HeaderVersion, version.Build())
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /cubby/oom", func(w http.ResponseWriter, r *http.Request) {
