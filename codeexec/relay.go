@@ -1,6 +1,7 @@
 package codeexec
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -9,14 +10,14 @@ import (
 // RelayOutput calls execute in a goroutine of its own, with an OnOutput that
 // never waits, and passes what that is told on to in.OnOutput in the caller's
 // goroutine. It returns what execute does, when all is passed on. So nothing that
-// execute holds (a turn, a kernel) is held while in.OnOutput runs. Backends call
-// it first of all.
+// execute holds (a turn, a kernel) is held while in.OnOutput runs. A result beside
+// an error is one of failure, also if nothing ran. Backends call it first of all.
 func RelayOutput(
 	ctx context.Context, in CodeExecutionInput, execute func(context.Context, CodeExecutionInput) (CodeExecutionResult, error),
 ) (CodeExecutionResult, error) {
 	tell := in.OnOutput
 	if tell == nil {
-		return execute(ctx, in)
+		return unlessFailed(execute(ctx, in))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the execution when tell panics
@@ -37,9 +38,20 @@ func RelayOutput(
 			queue.tell(tell)
 		case <-ended:
 			queue.tell(tell)
-			return r, err
+			return unlessFailed(r, err)
 		}
 	}
+}
+
+// unlessFailed has no result beside an error say that all went well.
+func unlessFailed(r CodeExecutionResult, err error) (CodeExecutionResult, error) {
+	if err != nil {
+		if r.Outcome == OutcomeOK || r.Outcome == "" {
+			r.Outcome = OutcomeFailed
+		}
+		r.ExitCode = cmp.Or(r.ExitCode, 1)
+	}
+	return r, err
 }
 
 // outputQueue is what was not passed on yet. The bound of the kept output bounds

@@ -70,7 +70,7 @@ for address in [("1.1.1.1", 53), ("169.254.169.254", 80), ("172.17.0.1", 2375)]:
 		wantOutput(t, r, "")
 	})
 	t.Run("what the daemon was told", func(t *testing.T) {
-		got, err := dockerClient(t).ContainerInspect(t.Context(), e.ContainerID(), client.ContainerInspectOptions{})
+		got, err := dockerClient(t).ContainerInspect(t.Context(), e.ContainerID(""), client.ContainerInspectOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,11 +85,11 @@ for address in [("1.1.1.1", 53), ("169.254.169.254", 80), ("172.17.0.1", 2375)]:
 // Code that tries to outlive its block, to end the agent or to speak for it.
 func TestHostileProcesses(t *testing.T) {
 	e := open(t, Config{Timeout: 20 * time.Second})
-	id := e.ContainerID()
+	id := e.ContainerID("")
 	alive := func(t *testing.T) {
 		t.Helper()
 		wantOutput(t, mustRun(t, e, bash(`for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || [ "$p" = /proc/$$ ] || echo "$p"; done; echo end`)), "end\n")
-		if e.ContainerID() != id {
+		if e.ContainerID("") != id {
 			t.Error("the container was replaced")
 		}
 	}
@@ -203,7 +203,7 @@ if os.fork() == 0:
 // Memory and disk.
 func TestHostileBounds(t *testing.T) {
 	e := open(t, Config{MemoryBytes: 128 << 20, DiskBytes: 32 << 20})
-	id := e.ContainerID()
+	id := e.ContainerID("")
 	t.Run("memory", func(t *testing.T) {
 		r := mustRun(t, e, python("print('begun', flush=True)\nx = []\nwhile True: x.append(bytearray(1 << 20))"))
 		if r.ExitCode != codeexec.ExitOutOfMemory || r.Limit != "memory" || r.Outcome != codeexec.OutcomeFailed {
@@ -256,7 +256,7 @@ for i in itertools.count(): open("/tmp/many/%d" % i, "w").close()' 2>&1 | tail -
 		}
 		mustRun(t, e, bash("rm -f /dev/shm/x"))
 	})
-	if e.ContainerID() != id {
+	if e.ContainerID("") != id {
 		t.Error("the container was replaced")
 	}
 }
@@ -302,7 +302,7 @@ func TestClose(t *testing.T) {
 func TestReset(t *testing.T) {
 	e := open(t, Config{})
 	mustRun(t, e, bash("echo x > f"))
-	if err := e.Reset(); err != nil {
+	if err := e.Reset(""); err != nil {
 		t.Fatal(err)
 	}
 	if r := mustRun(t, e, bash("cat f 2>/dev/null; echo new")); r.Output != "new\n" || !r.StateLost {
@@ -322,7 +322,7 @@ func TestOpened(t *testing.T) {
 	})
 	r := mustRun(t, e, bash("id -u; cat /data/in; echo; echo x 2>/dev/null > /data/out; ls /data; echo $MINE; pwd | cut -d/ -f1-3"))
 	wantOutput(t, r, "65534\nfrom the host\nin\na b\n/tmp/elsewhere\n")
-	got, err := dockerClient(t).ContainerInspect(t.Context(), e.ContainerID(), client.ContainerInspectOptions{})
+	got, err := dockerClient(t).ContainerInspect(t.Context(), e.ContainerID(""), client.ContainerInspectOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestContainerDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := e.ContainerID()
+	first := e.ContainerID("")
 	killed := whenRuns(t, daemon.Host, first, "sleep 600", func(api *client.Client) error {
 		_, err := api.ContainerKill(context.Background(), first, client.ContainerKillOptions{Signal: "KILL"})
 		return err
@@ -370,7 +370,7 @@ func TestContainerDies(t *testing.T) {
 	if r = mustRun(t, e, python("1")); r.StateLost {
 		t.Error("it is said again")
 	}
-	if e.ContainerID() == first {
+	if e.ContainerID("") == first {
 		t.Error("it is the same container")
 	}
 	_, err = e.Engine().Runner().RunProgram(t.Context(), ws, codeexec.RunProgramSpec{Cmd: "true"})

@@ -8,14 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"github.com/cubby-sandbox/cubby"
@@ -25,11 +28,14 @@ import (
 //go:embed agent.py
 var agentSource string
 
-// boot becomes the agent, or says in the agent's form that it cannot: a greeting
-// of version 0. Then it waits for the end of its input and collects what has
-// ended, like the agent; its cat may be killed with everything else.
-const boot = `! command -v python3 >/dev/null 2>&1 || exec python3 -I -S -B -u -c "$1"
-printf '\000\000\000\015H\000\000\000\000{"version":0}'
+// boot becomes the agent: $1, with $2 for the case that it cannot do its work and
+// $3 for what it may tidy up. Without Python it is alone from the beginning.
+const boot = `command -v python3 >/dev/null 2>&1 && exec python3 -I -S -B -u -c "$@"; eval "$2"`
+
+// alone says in the agent's form that there is none: a greeting of version 0.
+// Then it waits for the end of its input and collects what has ended, like the
+// agent; its cat may be killed with everything else.
+const alone = `printf '\000\000\000\015H\000\000\000\000{"version":0}'
 exec 3<&0
 while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done`
 
@@ -46,6 +52,8 @@ type box struct {
 	// shell says that there is no agent: programs are started by Docker's exec.
 	shell    bool
 	programs sync.RWMutex // held for reading by each program, if shell
+	used     atomic.Bool  // something ran in it
+	suspect  atomic.Bool  // something did not end as it should
 }
 
 // running is a program in a box.
@@ -148,11 +156,67 @@ func (b *box) start(ctx context.Context) error {
 		return b.gone(op, l, err)
 	}
 	b.link, b.tools = l, l.hello.Tools
+	go b.bury()
 	if b.shell = l.hello.Version == 0; b.shell {
 		return b.probe(ctx)
 	}
 	return nil
 }
+
+// bury removes the container when the link to its agent is lost, however it was.
+func (b *box) bury() {
+	<-b.link.lost
+	select {
+	case s := <-b.exit:
+		b.exit <- s // for who asks how it ended
+	case <-time.After(time.Second):
+	}
+	_ = b.remove() // who replaces it or closes the executor waits for the same
+}
+
+// busy reports whether programs run in it.
+func (b *box) busy() bool {
+	if b.link.cause() != nil {
+		return false
+	}
+	if !b.shell {
+		return b.link.busy()
+	}
+	if !b.programs.TryLock() {
+		return true
+	}
+	b.programs.Unlock()
+	return false
+}
+
+// healthTime is how long a program that does nothing may take.
+const healthTime = 10 * time.Second
+
+// check runs a program that does nothing. The container is given up if that
+// cannot be done.
+func (b *box) check(ctx context.Context) {
+	p, err := b.run(ctx, spec{Argv: []string{"sh", "-c", ":"}, Cwd: "/", Timeout: healthTime.Seconds(), output: func(bool, []byte) {}})
+	var ended exit
+	if err == nil {
+		ended, err = p.wait(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return // it is not known
+	case err == nil && ended.Code == 0, exhausted(err) && b.busy():
+		b.suspect.Store(false)
+	case err == nil:
+		b.giveUp(fmt.Errorf("a program that does nothing ends with exit code %d", ended.Code))
+	default:
+		b.giveUp(err)
+	}
+}
+
+// giveUp ends a container that cannot go on.
+func (b *box) giveUp(why error) { b.link.close(fmt.Errorf("%w: %w", errGivenUp, why)) }
+
+// errGivenUp: the container ran, and was ended because nothing works in it.
+var errGivenUp = errors.New("it was given up")
 
 // watch sees to it that b.exit says how the container ended. ctx bounds the
 // request.
@@ -188,7 +252,7 @@ func (b *box) gone(op string, l *link, cause error) error {
 		default:
 			how = fmt.Errorf("it ended with exit code %d", s.code)
 		}
-		if errors.Is(cause, errProtocol) || errors.Is(cause, errKilledInVain) {
+		if slices.ContainsFunc(ours, func(err error) bool { return errors.Is(cause, err) }) {
 			how = cause
 		}
 	case <-time.After(time.Second):
@@ -202,6 +266,9 @@ func (b *box) gone(op string, l *link, cause error) error {
 		Hint: "the next call gets a new one; its files are lost",
 	}
 }
+
+// ours are the reasons for which a container is ended from here.
+var ours = []error{errProtocol, errKilledInVain, errSilent, errStopped, errGivenUp}
 
 // remove ends and removes the container. One that is gone is no error.
 func (b *box) remove() error {
@@ -257,6 +324,7 @@ func settings(cfg Config, image string) (*container.Config, *container.HostConfi
 	if gid != "" {
 		tmpfs += ",gid=" + gid
 	}
+	shm := fmt.Sprintf("rw,nosuid,nodev,noexec,mode=1777,size=%d,nr_inodes=4096", min(cfg.DiskBytes, 64<<20))
 	pids := int64(cfg.MaxPIDs)
 	// The agent is process 1 itself: below an init it could be killed from inside.
 	tini := false
@@ -266,7 +334,7 @@ func settings(cfg Config, image string) (*container.Config, *container.HostConfi
 	}
 	config := &container.Config{
 		Image: image, User: cfg.User, Env: vars, Labels: labels, WorkingDir: "/",
-		Entrypoint: []string{"sh", "-c", boot, "cubby"}, Cmd: []string{agentSource},
+		Entrypoint: []string{"sh", "-c", boot, "cubby"},
 		// The container ends with the connection.
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true, StdinOnce: true,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
@@ -274,7 +342,7 @@ func settings(cfg Config, image string) (*container.Config, *container.HostConfi
 	host := &container.HostConfig{
 		AutoRemove: true, NetworkMode: container.NetworkMode(cfg.Network), Binds: cfg.Binds, Runtime: cfg.Runtime,
 		ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
-		IpcMode: "private", ShmSize: min(cfg.DiskBytes, 64<<20), Tmpfs: map[string]string{"/tmp": tmpfs},
+		IpcMode: "private", Tmpfs: map[string]string{"/tmp": tmpfs, sharedMemory: shm},
 		// The agent's output is nothing to keep.
 		LogConfig: container.LogConfig{Type: "none"}, Init: &tini,
 		Resources: container.Resources{
@@ -285,7 +353,32 @@ func settings(cfg Config, image string) (*container.Config, *container.HostConfi
 	if cfg.Customize != nil {
 		cfg.Customize(config, host)
 	}
+	if config.Cmd == nil {
+		config.Cmd = append([]string{agentSource, alone}, own(host, shm)...)
+	}
 	return config, host, nil
+}
+
+// sharedMemory is the folder of POSIX shared memory.
+const sharedMemory = "/dev/shm"
+
+// own tells the agent what is the container's own and may be tidied up: System V
+// objects ("ipc") and folders. What Customize has shared with others is not.
+func own(host *container.HostConfig, shm string) []string {
+	if host.IpcMode != "private" {
+		return nil
+	}
+	may := []string{"ipc"}
+	if host.Tmpfs[sharedMemory] == shm && !slices.ContainsFunc(host.Binds, belowDev) &&
+		!slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool { return belowDev(":" + m.Target) }) {
+		may = append(may, sharedMemory, "/dev/mqueue")
+	}
+	return may
+}
+
+// belowDev reports whether a bind is mounted below /dev.
+func belowDev(bind string) bool {
+	return slices.ContainsFunc(strings.Split(bind, ":"), func(part string) bool { return strings.HasPrefix(path.Clean(part)+"/", "/dev/") })
 }
 
 // numbers returns uid and gid of a user that is given by numbers.

@@ -1,12 +1,13 @@
-// Package container runs code in a Docker container. It is a module of its own,
-// so that programs without it do not carry Docker's client.
+// Package container runs code in Docker containers, one for each execution id. It
+// is a module of its own, so that programs without it do not carry Docker's
+// client.
 //
 //	ex, err := container.New(ctx, container.Config{Image: "python:3-slim"})
 //	if err != nil { … }
 //	defer ex.Close()
 //	r, err := ex.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "print(6*7)"})
 //
-// The container has no network, a root that cannot be written, no capability, an
+// A container has no network, a root that cannot be written, no capability, an
 // ordinary user, and bounds on memory, processors, processes and disk; each can be
 // loosened in [Config], and only there. One process stays in it and starts the
 // programs, which costs a fiftieth of Docker's exec. It needs Python 3 in the
@@ -14,7 +15,9 @@
 // a program that has to be ended takes its container with it.
 //
 // Each block is a process of its own: files stay from block to block, variables
-// do not. Everything that a block started ends with it.
+// do not. Everything that a block started ends with it. What one execution id does
+// stays in its container. A container that cannot go on is replaced before
+// anything runs, and the result says that its files are lost.
 //
 // Docker shares the host's kernel with the code. Where that is too little, see
 // package codeexec/sandbox, or [Config.Runtime].
@@ -74,13 +77,18 @@ type Config struct {
 	// Runtime is the OCI runtime, such as "runsc"; empty means the daemon's.
 	Runtime string
 
-	// Bounds of the container as a whole. Zero means the defaults below.
+	// Bounds of each container as a whole. Zero means the defaults below.
 	// MemoryBytes includes what is in files. DiskBytes is what all files may
 	// take: they live in memory, below /tmp.
 	CPUs        float64
 	MemoryBytes int64
 	DiskBytes   int64
 	MaxPIDs     int
+	// MaxContainers bounds how many containers there are at a time, one for each
+	// execution id, beside those of Fresh; 0 means DefaultMaxContainers. For one
+	// more, the container that was not used for longest is removed with its files,
+	// which its id is told; if something runs in all of them, the call waits.
+	MaxContainers int
 
 	// Timeout bounds each block of ExecuteCode; 0 means DefaultTimeout.
 	Timeout time.Duration
@@ -92,7 +100,7 @@ type Config struct {
 	// build of its image; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
 	// Fresh gives each ExecuteCode a container of its own, removed after it. They
-	// then run side by side. Workspaces share one that stays.
+	// then run side by side. Workspaces of an execution id share one that stays.
 	Fresh bool
 
 	// WorkspaceRoot is the folder of workspaces and of the code's files; empty
@@ -116,14 +124,15 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultTimeout      = 60 * time.Second
-	DefaultStartTimeout = 60 * time.Second
-	DefaultCPUs         = 1
-	DefaultMemoryBytes  = 1 << 30
-	DefaultDiskBytes    = 256 << 20
-	DefaultMaxPIDs      = 256
-	DefaultUser         = "1000:1000"
-	DefaultNamePrefix   = "cubby-"
+	DefaultTimeout       = 60 * time.Second
+	DefaultStartTimeout  = 60 * time.Second
+	DefaultCPUs          = 1
+	DefaultMemoryBytes   = 1 << 30
+	DefaultDiskBytes     = 256 << 20
+	DefaultMaxPIDs       = 256
+	DefaultMaxContainers = 8
+	DefaultUser          = "1000:1000"
+	DefaultNamePrefix    = "cubby-"
 )
 
 // PullPolicy says when an image is pulled.
@@ -151,7 +160,7 @@ func (c Config) resolve() (Config, error) {
 		return c, invalid("neither Image nor Dockerfile is set", "set Config.Image, for example to python:3-slim, or Config.Dockerfile")
 	case c.Image != "" && c.Dockerfile != "":
 		return c, invalid("both Image and Dockerfile are set", "set one of Config.Image and Config.Dockerfile")
-	case c.CPUs < 0, c.MemoryBytes < 0, c.DiskBytes < 0, c.MaxPIDs < 0, c.Timeout < 0, c.MaxOutput < 0, c.StartTimeout < 0:
+	case c.CPUs < 0, c.MemoryBytes < 0, c.DiskBytes < 0, c.MaxPIDs < 0, c.MaxContainers < 0, c.Timeout < 0, c.MaxOutput < 0, c.StartTimeout < 0:
 		return c, invalid("a limit is negative", "")
 	}
 	switch c.Pull {
@@ -170,6 +179,7 @@ func (c Config) resolve() (Config, error) {
 	setDefault(&c.MemoryBytes, DefaultMemoryBytes)
 	setDefault(&c.DiskBytes, DefaultDiskBytes)
 	setDefault(&c.MaxPIDs, DefaultMaxPIDs)
+	setDefault(&c.MaxContainers, DefaultMaxContainers)
 	setDefault(&c.Timeout, DefaultTimeout)
 	setDefault(&c.StartTimeout, DefaultStartTimeout)
 	setDefault(&c.MaxOutput, cubby.DefaultMaxOutput)

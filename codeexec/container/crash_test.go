@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,11 @@ func victim() int {
 		fmt.Println(err)
 		return 1
 	}
-	fmt.Println(e.ContainerID())
+	if _, err := e.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "1"}); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(e.ContainerID(""))
 	_, err = e.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "import time, os\nos.setsid() if os.fork() == 0 else 0\ntime.sleep(3600)"})
 	fmt.Println(err)
 	return 1
@@ -75,10 +78,6 @@ func TestKilled(t *testing.T) {
 // those that live, of other machines, or of strangers.
 func TestSweep(t *testing.T) {
 	api := dockerClient(t)
-	exited := exec.Command("true")
-	if err := exited.Run(); err != nil {
-		t.Fatal(err)
-	}
 	me := strings.Split(owner(), "/")
 	with := func(i int, value string) string {
 		parts := append([]string(nil), me...)
@@ -87,9 +86,9 @@ func TestSweep(t *testing.T) {
 	}
 	kept, swept := map[string]string{}, map[string]string{}
 	for what, label := range map[string]string{
-		"ours": owner(), "another boot": with(0, "0000"), "another namespace": with(1, "pid:[1]"), "nonsense": "x", "no owner": "",
-		"a number that is none": with(2, "x"), "process 1 at no time": "",
-		"-gone": with(2, strconv.Itoa(exited.Process.Pid)), "-a number that is used again": with(3, "1"),
+		"ours": owner(), "another boot": with(0, "0000"), "another namespace": with(1, "net:[1]"), "nonsense": "x", "no owner": "",
+		"a name that is none": with(2, "x"), "a name that is too long": with(2, "cubby-owner-"+strings.Repeat("x", 200)),
+		"of an earlier version": me[0] + "/pid:[4026531836]/1/1", "-gone": with(2, "cubby-owner-gone"),
 	} {
 		made, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
 			Config: &container.Config{Image: imagePython, Cmd: []string{"true"}, Labels: map[string]string{labelExecutor: "true", labelOwner: label}},
@@ -120,5 +119,41 @@ func TestSweep(t *testing.T) {
 		if there(id) {
 			t.Errorf("%s: still there", what)
 		}
+	}
+}
+
+// TestTimeNamespaces: a living owner is recognised from another time namespace,
+// where its process has another start time, and the other way round.
+func TestTimeNamespaces(t *testing.T) {
+	needDocker(t)
+	if out, err := exec.Command("unshare", "--time", "--boottime", "100000", "true").CombinedOutput(); err != nil {
+		t.Skipf("NOT TESTED: no time namespace here: %v: %s", err, out)
+	}
+	e := open(t, Config{})
+	mustRun(t, e, python("open('kept', 'w')"))
+	cmd := exec.CommandContext(t.Context(), "unshare", "--time", "--boottime", "100000", os.Args[0])
+	cmd.Env = append(os.Environ(), victimVar+"="+daemon.Host)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill() // it runs still
+		_ = cmd.Wait()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	open(t, Config{})
+	there := strings.TrimSpace(line)
+	if _, err := dockerClient(t).ContainerInspect(t.Context(), there, client.ContainerInspectOptions{}); err != nil {
+		t.Errorf("the container of the other namespace: %v", err)
+	}
+	if r := mustRun(t, e, python("import os\nprint(os.path.exists('kept'))")); r.Output != "True\n" || r.StateLost {
+		t.Errorf("the container of this namespace: got %+v", r)
 	}
 }

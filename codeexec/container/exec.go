@@ -15,7 +15,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Images without Python have no agent. Their programs are started by Docker's
+// Images without Python (with ctypes) have no agent. Their programs are started by Docker's
 // exec, which cannot end one: the container is given up then. What a program
 // leaves running is ended as soon as no other one runs.
 
@@ -23,7 +23,7 @@ import (
 func (b *box) probe(ctx context.Context) error {
 	var out strings.Builder
 	p, err := b.exec(ctx, spec{
-		Argv:   []string{"sh", "-c", "for tool in bash sh node tar; do command -v $tool; done; :"},
+		Argv:   []string{"sh", "-c", "for tool in bash sh node tar python3; do command -v $tool; done; :"},
 		output: func(stderr bool, p []byte) { out.Write(p[:min(len(p), max(0, maxTail-out.Len()))]) },
 	})
 	if err != nil {

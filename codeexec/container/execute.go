@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -38,7 +39,7 @@ func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) 
 		err = context.Cause(ctx) // it outweighs what followed from it
 	}
 	result := x.result.Result()
-	result.StateLost, result.FilesLost, result.Instance = x.lost, x.lost, x.instance
+	result.StateLost = x.lost
 	if x.limit != "" && (result.Limit == "" || result.Limit == "output") {
 		result.Limit = x.limit
 	}
@@ -52,12 +53,10 @@ type execute struct {
 	blocks []codeexec.CodeBlock
 	result codeexec.ResultBuilder
 	limit  string // that was hit, if it is none that result knows
-	lost   bool   // the files of before
+	lost   bool
 	box    *box
 	root   string // of the workspace
 	dir    string // where the code runs
-	// instance is the zero value if each call has its own container.
-	instance codeexec.Instance
 	// direct says that code is given as an argument: the disk is full.
 	direct bool
 }
@@ -67,15 +66,16 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	nothing := len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs)
-	if nothing && x.e.cfg.Fresh {
-		return x.each(ctx)
+	if len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs) {
+		return x.each(ctx) // nothing to run
 	}
 	var p workdir.Packer
 	defer p.Close()
 	if err := x.pack(&p); err != nil {
 		return codeexec.Fail("put input files", cubby.CodeInvalidArgument, err)
 	}
+	x.root = path.Join(x.e.cfg.WorkspaceRoot, workdir.PersistentName(x.in.ExecutionID))
+	x.dir = path.Join(x.root, codeexec.DirWork)
 	if x.e.cfg.Fresh {
 		if x.box, err = x.e.d.newBox(ctx, x.e.cfg, x.e.image); err != nil {
 			return err
@@ -85,38 +85,79 @@ func (x *execute) all(ctx context.Context) (err error) {
 				err = rerr
 			}
 		}()
-	} else {
-		select {
-		case x.e.turn <- struct{}{}:
-			defer func() { <-x.e.turn }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if x.box, err = x.e.resident(ctx); err != nil {
+		if err := x.put(ctx, &p); err != nil {
 			return err
 		}
-		x.instance.ID = x.box.id
-		x.instance.Files, x.lost = x.e.files.See(x.in.ExecutionID)
+		return x.collecting(ctx, changes)
 	}
-	if nothing {
-		return x.each(ctx)
-	}
-	x.root = path.Join(x.e.cfg.WorkspaceRoot, workdir.PersistentName(x.in.ExecutionID))
-	x.dir = path.Join(x.root, codeexec.DirWork)
-	if err := x.place(ctx, &p); err != nil {
+	leave, err := x.settle(ctx, &p)
+	if err != nil {
 		return err
 	}
+	defer leave()
 	err = x.collecting(ctx, changes)
-	if x.e.cfg.Fresh || x.box.link.cause() != nil {
+	if x.box.link.cause() != nil {
 		return err
+	}
+	if err != nil {
+		x.box.suspect.Store(true)
 	}
 	// Also after a caller who gave up.
 	tctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	if terr := x.tidy(tctx); err == nil {
-		err = terr
-	}
+	x.tidy(tctx)
 	return err
+}
+
+// settle has the turn in the execution id's place, and puts the files there. A
+// container where that fails although something has worked in it before cannot go
+// on: it is replaced. Nothing has run by then.
+func (x *execute) settle(ctx context.Context, p *workdir.Packer) (leave func(), err error) {
+	at, out, err := x.e.enter(ctx, x.in.ExecutionID, true)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case at.turn <- struct{}{}:
+	case <-ctx.Done():
+		out()
+		return nil, context.Cause(ctx)
+	}
+	leave = func() {
+		<-at.turn
+		out()
+	}
+	for {
+		if x.box, err = at.resident(ctx); err != nil {
+			break
+		}
+		fresh := !x.box.used.Swap(true)
+		x.lost = at.tell() || x.lost
+		if err = x.put(ctx, p); err == nil {
+			return leave, nil
+		}
+		if fresh || ctx.Err() != nil || !x.hopeless(err) {
+			break
+		}
+		x.box.giveUp(err)
+	}
+	leave()
+	return nil, err
+}
+
+// hopeless reports whether an error of putting the files says that the container
+// cannot go on; and not that the disk is full, the processes are used up by
+// programs that run, or the code has left something where an input is to go.
+func (x *execute) hopeless(err error) bool {
+	switch cubby.CodeOf(err) {
+	case cubby.CodeNoSpace, cubby.CodeInvalidArgument:
+		return false
+	case cubby.CodeRateLimited:
+		return !x.box.busy()
+	case cubby.CodeConflict, cubby.CodePermissionDenied:
+		return len(x.in.InputFiles) == 0
+	}
+	return true
 }
 
 // collecting runs the blocks, and collects the files that they leave.
@@ -195,14 +236,33 @@ func (x *execute) pack(p *workdir.Packer) error {
 // maxDirect is how much code fits into an argument.
 const maxDirect = 100 << 10
 
-// place puts what was packed into the folder, which it makes.
-func (x *execute) place(ctx context.Context, p *workdir.Packer) error {
+// putTime is how long the files of a call may take, and one more second for each
+// megabyte.
+const putTime = 15 * time.Second
+
+// putScript extracts the archive on its input: the folders above ("" ends them)
+// and the blocks' files ("" again), then the folders to make, of which the first
+// is where it goes. What earlier code did to them is undone.
+const putScript = `umask 022
+while [ -n "$1" ]; do
+  [ ! -d "$1" ] || { [ -r "$1" ] && [ -w "$1" ] && [ -x "$1" ]; } || chmod u+rwx -- "$1" 2>/dev/null
+  shift
+done; shift
+while [ -n "$1" ]; do
+  if [ -d "$1" ] && [ ! -L "$1" ]; then chmod -R u+rwx -- "$1" 2>/dev/null; rm -rf -- "$1"; fi
+  shift
+done; shift
+mkdir -p -- "$@" && exec tar -xpof - -C "$1"`
+
+// put puts what was packed into the folder, which it makes.
+func (x *execute) put(ctx context.Context, p *workdir.Packer) error {
 	archive := p.Reader()
 	defer archive.Close()
-	err := x.box.unpack(ctx, []string{
-		"sh", "-c", `umask 022; mkdir -p -- "$@" && exec tar -xpof - -C "$1"`, "sh",
-		x.dir, path.Join(x.root, codeexec.DirOut), path.Join(x.root, codeexec.DirSkills), path.Join(x.root, codeexec.DirRuns),
-	}, archive)
+	argv := []string{"sh", "-c", putScript, "sh"}
+	argv = append(append(argv, x.above()...), "")
+	argv = append(append(argv, x.files()...), "")
+	argv = append(argv, x.dir, path.Join(x.root, codeexec.DirOut), path.Join(x.root, codeexec.DirSkills), path.Join(x.root, codeexec.DirRuns))
+	err := x.box.unpack(ctx, argv, archive, putTime+time.Duration(p.Bytes()>>20)*time.Second)
 	if cubby.CodeOf(err) == cubby.CodeNoSpace && len(x.in.InputFiles) == 0 &&
 		!slices.ContainsFunc(x.blocks, func(b codeexec.CodeBlock) bool { return len(b.Code) > maxDirect }) {
 		x.direct = true // the model can still make room
@@ -211,19 +271,37 @@ func (x *execute) place(ctx context.Context, p *workdir.Packer) error {
 	return err
 }
 
-// tidy removes the blocks' files.
-func (x *execute) tidy(ctx context.Context) error {
-	argv := []string{"rm", "-f", "--"}
+// above are the folders that lead to the code's, and are the container's own.
+func (x *execute) above() []string {
+	all := []string{x.dir}
+	for dir := x.root; dir == x.root || strings.HasPrefix(dir+"/", "/tmp/"); dir = path.Dir(dir) {
+		all = append(all, dir)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// files are the blocks' files.
+func (x *execute) files() []string {
+	var files []string
 	for i, b := range x.blocks {
 		if x.runs(b) {
-			argv = append(argv, path.Join(x.dir, blockName(i, b.Language)))
+			files = append(files, path.Join(x.dir, blockName(i, b.Language)))
 		}
 	}
+	return files
+}
+
+// tidy removes the blocks' files. Where it cannot, the next call does.
+func (x *execute) tidy(ctx context.Context) {
+	argv := append([]string{"rm", "-f", "--"}, x.files()...)
 	p, err := x.box.run(ctx, spec{Argv: argv, Cwd: "/", Timeout: endTime.Seconds(), output: func(bool, []byte) {}})
 	if err == nil {
 		_, err = p.wait(ctx)
 	}
-	return x.box.failure("remove the code's files", err)
+	if err != nil {
+		x.box.suspect.Store(true)
+	}
 }
 
 // argv is how a block is run, and where.
@@ -271,10 +349,17 @@ func (x *execute) block(ctx context.Context, i int, b codeexec.CodeBlock) error 
 	if ctx.Err() == nil && wctx.Err() != nil {
 		ended.TimedOut = true
 	}
-	if why, ok := errors.AsType[*notStarted](err); ok && (why.Errno == "EAGAIN" || why.Errno == "ENOMEM") {
-		// What workspaces' programs have used up.
-		_, _ = io.WriteString(stderr, "the container has no process or memory left to run this\n")
-		ended.Code, ended.PIDs, ended.OOM, err = 126, why.Errno == "EAGAIN", why.Errno == "ENOMEM", nil
+	if why, ok := errors.AsType[*notStarted](err); ok {
+		switch {
+		case exhausted(err):
+			// What workspaces' programs have used up.
+			_, _ = io.WriteString(stderr, "the container has no process or memory left to run this\n")
+			ended.Code, ended.PIDs, ended.OOM, err = 126, why.Errno == "EAGAIN", why.Errno == "ENOMEM", nil
+		case why.Text == cwd:
+			// The block before has removed it, or closed it.
+			_, _ = fmt.Fprintf(stderr, "the working directory %s cannot be entered (%.20s)\n", cwd, why.Errno)
+			ended.Code, err = 126, nil
+		}
 	}
 	code := ended.Code
 	if code < 0 {
@@ -291,6 +376,13 @@ func (x *execute) block(ctx context.Context, i int, b codeexec.CodeBlock) error 
 		return context.Cause(ctx) // it was ended for that
 	}
 	return x.box.failure("execute code", err)
+}
+
+// exhausted reports whether an error says that a program was not started for want
+// of processes or memory.
+func exhausted(err error) bool {
+	why, ok := errors.AsType[*notStarted](err)
+	return ok && (why.Errno == "EAGAIN" || why.Errno == "ENOMEM")
 }
 
 // limitOf names the bound at which a program failed.
@@ -315,7 +407,7 @@ func (b *box) failure(op string, err error) error {
 	switch {
 	case errors.As(err, &why):
 		code := cubby.CodeInternal
-		if why.Errno == "EAGAIN" || why.Errno == "ENOMEM" {
+		if exhausted(err) {
 			code = cubby.CodeRateLimited
 		} else if why.Errno == "ENOENT" {
 			code = cubby.CodeUnimplemented // the image does not have it
@@ -328,10 +420,10 @@ func (b *box) failure(op string, err error) error {
 }
 
 // unpack runs a program that extracts an archive from its input.
-func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader) error {
+func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader, most time.Duration) error {
 	const op = "put files"
 	var said tail
-	p, err := b.run(ctx, spec{Argv: argv, Cwd: "/", Input: true, output: func(_ bool, p []byte) { _, _ = said.Write(p) }})
+	p, err := b.run(ctx, spec{Argv: argv, Cwd: "/", Input: true, Timeout: most.Seconds(), output: func(_ bool, p []byte) { _, _ = said.Write(p) }})
 	if err != nil {
 		return b.failure(op, err)
 	}
@@ -356,6 +448,9 @@ func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader) erro
 		}
 		return b.failure(op, err)
 	}
+	if ended.TimedOut {
+		return &cubby.Error{Op: op, Code: cubby.CodeTimeout, Err: fmt.Errorf("it did not end within %v", most)}
+	}
 	if ended.Code == 0 {
 		return nil
 	}
@@ -366,6 +461,8 @@ func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader) erro
 		code = cubby.CodeNoSpace
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "Read-only file system"):
 		code = cubby.CodePermissionDenied
+	case strings.Contains(text, "File exists"), strings.Contains(text, "Not a directory"), strings.Contains(text, "Is a directory"):
+		code = cubby.CodeConflict
 	}
 	return &cubby.Error{Op: op, Code: code, Err: fmt.Errorf("exit code %d%s", ended.Code, lastLines(text))}
 }

@@ -3,32 +3,36 @@ package container
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
-// Executor runs code in a container. It is safe for concurrent use.
+// Executor runs code in containers, one for each execution id. It is safe for
+// concurrent use.
 type Executor struct {
 	cfg       Config
 	d         *docker
 	image     string
 	languages []string
-	spaces    *posixws.Engine
+	shell     bool // the image has no Python for the agent
+	root      bool // what runs is root
+	can       codeexec.Capabilities
 
 	ctx    context.Context // done when it is closed
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	turn   chan struct{} // held while code runs, unless each has its own container
-	lock   chan struct{} // guards what follows, so that waiting for it can be given up
-	box    *box
-	closed bool
 
-	files loss.Files // which execution id saw those of which container
+	mu      sync.Mutex
+	closed  bool
+	spare   *box              // was started and is nobody's yet
+	places  map[string]*place // by execution id
+	evicted map[string]bool   // ids whose container had to go, which were not told
 }
 
 var (
@@ -52,7 +56,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{cfg: cfg, d: d, turn: make(chan struct{}, 1), lock: make(chan struct{}, 1)}
+	e := &Executor{cfg: cfg, d: d, places: map[string]*place{}, evicted: map[string]bool{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.open(ctx); err != nil {
 		e.cancel()
@@ -69,20 +73,17 @@ func (e *Executor) open(ctx context.Context) (err error) {
 	if e.image, err = e.d.image(ctx, e.cfg); err != nil {
 		return err
 	}
-	if e.box, err = e.d.newBox(ctx, e.cfg, e.image); err != nil {
+	if e.spare, err = e.d.newBox(ctx, e.cfg, e.image); err != nil {
 		return err
 	}
-	e.languages = e.box.languages()
-	e.spaces, err = posixws.New(machine{e}, posixws.Config{
-		Root: e.cfg.WorkspaceRoot, Timeout: e.cfg.Timeout, MaxOutput: int(e.cfg.MaxOutput), HostBase: e.cfg.HostInputs,
-		Have:     codeexec.ResourceLimits{CPUs: e.cfg.CPUs, MemoryBytes: e.cfg.MemoryBytes, MaxPIDs: e.cfg.MaxPIDs, DiskBytes: e.cfg.DiskBytes},
-		FileSize: !e.box.shell && e.box.link.hello.UID != 0, ShareGroups: !e.box.shell,
-		Describe: codeexec.Capabilities{Isolation: "container", NetworkAllowed: e.cfg.Network != "none"},
-	})
+	e.languages, e.shell, e.root = e.spare.languages(), e.spare.shell, e.spare.link.hello.UID == 0
+	p, err := e.newPlace("")
 	if err != nil {
-		_ = e.box.remove() // the error that matters is the one above
+		_ = e.spare.remove() // the error that matters is the one above
+		return err
 	}
-	return err
+	e.can = p.spaces.Describe()
+	return nil
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
@@ -94,136 +95,122 @@ func (e *Executor) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 // Bash (its sh if it has no bash) and JavaScript.
 func (e *Executor) Languages() []string { return slices.Clone(e.languages) }
 
-// Engine implements [codeexec.EngineProvider]. Its workspaces live in the
-// container that stays, and go with it.
+// Engine implements [codeexec.EngineProvider]. The workspaces of an execution id
+// are in its container, and go with it: see [codeexec.ErrWorkspaceStale].
 func (e *Executor) Engine() codeexec.Engine {
-	return codeexec.NewEngineWithCapabilities(manager{e.spaces.Manager(), e}, e.spaces.FS(), e.spaces.Runner(), e.spaces.Describe())
+	return boxes.Route(e.spaces, e.cfg.WorkspaceRoot, e.can)
 }
 
-// manager tells in which container its workspaces are.
-type manager struct {
-	codeexec.WorkspaceManager
-	e *Executor
-}
-
-// InstanceID implements [codeexec.WorkspaceInstanceProvider].
-func (m manager) InstanceID(ctx context.Context) (string, error) {
-	b, err := m.e.resident(ctx)
-	if err != nil {
-		return "", err
+// spaces returns the engine of an execution id's workspaces.
+func (e *Executor) spaces(ctx context.Context, id string, create bool) (codeexec.Engine, func(), error) {
+	if err := workdir.CheckID(id); err != nil {
+		return nil, nil, codeexec.Fail("find container", cubby.CodeInvalidArgument, err)
 	}
-	return b.id, nil
+	p, leave, err := e.enter(ctx, id, create)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.spaces, leave, nil
 }
 
-// ContainerID returns the id of the container that stays; it changes when that
-// had to be replaced.
-func (e *Executor) ContainerID() string {
-	e.lock <- struct{}{}
-	defer func() { <-e.lock }()
-	if e.box == nil {
+// ContainerID returns the id of an execution id's container, "" if it has none. It
+// changes when the container had to be replaced.
+func (e *Executor) ContainerID(executionID string) string {
+	e.mu.Lock()
+	p := e.places[executionID]
+	e.mu.Unlock()
+	if p == nil {
 		return ""
 	}
-	return e.box.id
+	if b := p.current(); b != nil {
+		return b.id
+	}
+	return ""
 }
 
-// Reset gives the container up, with all files and programs in it; the next call
-// gets a new one.
-func (e *Executor) Reset() error {
-	e.lock <- struct{}{}
-	defer func() { <-e.lock }()
-	if e.box == nil {
+// Reset gives an execution id's container up, with all files and programs in it;
+// the next call gets a new one.
+func (e *Executor) Reset(executionID string) error {
+	e.mu.Lock()
+	p := e.places[executionID]
+	e.mu.Unlock()
+	if p == nil {
 		return nil
 	}
-	err := e.box.remove()
-	e.files.Lose()
-	e.box = nil
-	return err
+	return p.clear()
 }
 
 // Close implements [codeexec.CodeExecutor]: it ends what runs and removes every
 // container of this executor.
 func (e *Executor) Close() error {
 	e.cancel()
-	e.lock <- struct{}{}
+	e.mu.Lock()
 	if e.closed {
-		<-e.lock
+		e.mu.Unlock()
 		return nil
 	}
 	e.closed = true
-	b := e.box
-	e.box = nil
-	<-e.lock
-	var err error
-	if b != nil {
-		err = b.remove()
+	spare, places := e.spare, slices.Collect(maps.Values(e.places))
+	e.mu.Unlock()
+	errs := make([]error, len(places))
+	var wg sync.WaitGroup
+	for i, p := range places {
+		wg.Go(func() { errs[i] = errors.Join(p.clear(), p.spaces.Close()) })
 	}
-	err = errors.Join(err, e.spaces.Close())
+	if spare != nil {
+		errs = append(errs, spare.remove())
+	}
+	wg.Wait()
 	e.work.Wait()
-	return errors.Join(err, e.d.api.Close())
+	return errors.Join(append(errs, e.d.api.Close())...)
 }
 
 func errClosed(op string) error {
 	return &cubby.Error{Op: op, Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
 }
 
-// resident returns the container that stays, a new one if it is gone.
-func (e *Executor) resident(ctx context.Context) (*box, error) {
-	const op = "start container"
-	ctx, release, err := e.hold(ctx, op)
-	if err != nil {
-		return nil, err
+// newBox returns a container that is nobody's: the one that New started, else a
+// new one.
+func (e *Executor) newBox(ctx context.Context) (*box, error) {
+	e.mu.Lock()
+	b, closed := e.spare, e.closed
+	e.spare = nil
+	e.mu.Unlock()
+	if b != nil && (closed || b.link.cause() != nil) {
+		_ = b.remove() // it ended by itself, or with the executor
+		b = nil
 	}
-	defer release()
-	if e.box != nil && e.box.link.cause() != nil {
-		e.cfg.Logger.WarnContext(ctx, "the container is gone", "container", e.box.name, "error", e.box.link.cause())
-		_ = e.box.remove() // it may be gone; if not, its end is what the daemon does with it
-		e.files.Lose()
-		e.box = nil
+	if closed {
+		return nil, errClosed("start container")
 	}
-	if e.box == nil {
-		if e.box, err = e.d.newBox(ctx, e.cfg, e.image); err != nil {
-			e.box = nil
-			return nil, err
-		}
+	if b != nil {
+		return b, nil
 	}
-	return e.box, nil
+	return e.d.newBox(ctx, e.cfg, e.image)
 }
 
-// hold takes the lock, if the executor is not closed. The context that it returns
-// ends with the executor; release ends both.
-func (e *Executor) hold(ctx context.Context, op string) (_ context.Context, release func(), err error) {
-	select {
-	case e.lock <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
-	}
-	if e.closed {
-		<-e.lock
-		return nil, nil, errClosed(op)
-	}
+// join returns a context that ends with ctx and with the executor.
+func (e *Executor) join(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.ctx, func() { cancel(errClosed("")) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
-		<-e.lock
-	}, nil
+	}
 }
 
 // begin notes that work is done, which Close waits for. The context ends with
 // the executor.
 func (e *Executor) begin(ctx context.Context, op string) (context.Context, func(), error) {
-	_, release, err := e.hold(ctx, op)
-	if err != nil {
-		return ctx, nil, err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ctx, nil, errClosed(op)
 	}
-	defer release()
 	e.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.ctx, func() { cancel(errClosed("")) })
+	ctx, end := e.join(ctx)
 	return ctx, func() {
-		stop()
-		cancel(nil)
+		end()
 		e.work.Done()
 	}, nil
 }

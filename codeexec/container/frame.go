@@ -115,3 +115,19 @@ func (t *tail) String() string {
 	defer t.mu.Unlock()
 	return string(t.b)
 }
+
+// words are what the agent itself says on stderr: it has hardly anything to say.
+// One that goes on and on is not the agent any more.
+type words struct {
+	tail
+	said int // by one goroutine
+}
+
+const maxWords = 1 << 20
+
+func (w *words) Write(p []byte) (int, error) {
+	if w.said += len(p); w.said > maxWords {
+		return 0, fmt.Errorf("%w: more than %d bytes on stderr", errProtocol, maxWords)
+	}
+	return w.tail.Write(p)
+}

@@ -24,7 +24,7 @@ const writeTime = time.Minute
 // and programs are bounded here.
 type link struct {
 	conn  net.Conn
-	log   tail
+	log   words
 	hello hello
 	lost  chan struct{} // closed when the connection has ended
 
@@ -170,6 +170,13 @@ func (l *link) take(f frame) error {
 	return fmt.Errorf("%w: a frame of kind %q", errProtocol, f.kind)
 }
 
+// busy reports whether programs run.
+func (l *link) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.programs) > 0
+}
+
 func (l *link) forget(number uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +202,19 @@ func (l *link) send(kind byte, number uint32, payload []byte) error {
 	return nil
 }
 
+// startTime is how long the agent may take to say whether it has started a
+// program. It gives up itself well before that.
+const startTime = 30 * time.Second
+
+var (
+	// errSilent: the agent does not say whether it has started a program.
+	errSilent = errors.New("the agent in the container does not answer")
+	// errStopped: another program stops or holds each one that is started.
+	errStopped = errors.New("programs cannot begin in the container: one that runs there stops them")
+)
+
 // start starts a program. The error is a *notStarted if the container could not.
+// A container that does not answer, or where no program can begin, is lost.
 func (l *link) start(ctx context.Context, s spec) (*program, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -205,6 +224,9 @@ func (l *link) start(ctx context.Context, s spec) (*program, error) {
 		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("arguments and variables of %d bytes: at most %d", len(body), maxFrame)}
 	}
 	p := &program{link: l, started: make(chan error, 1), credit: window, output: s.output, more: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}), exited: make(chan struct{})}
+	if s.Timeout > 0 {
+		p.endBy = time.Now().Add(time.Duration(s.Timeout*float64(time.Second)) + startTime + endTime)
+	}
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()
@@ -218,12 +240,21 @@ func (l *link) start(ctx context.Context, s spec) (*program, error) {
 		return nil, err
 	}
 	go p.pump()
+	timer := time.NewTimer(startTime)
+	defer timer.Stop()
 	select {
 	case err := <-p.started:
+		if why, ok := errors.AsType[*notStarted](err); ok && why.Errno == "ETIMEDOUT" {
+			l.close(errStopped)
+			return nil, errStopped
+		}
 		if err != nil {
 			return nil, err
 		}
 		return p, nil
+	case <-timer.C:
+		l.close(errSilent)
+		return nil, errSilent
 	case <-l.lost:
 		return nil, l.cause()
 	case <-ctx.Done():
@@ -239,6 +270,7 @@ type program struct {
 	number  uint32
 	started chan error
 	output  func(stderr bool, p []byte)
+	endBy   time.Time // when the agent must have ended it; zero: when it is told to
 
 	mu     sync.Mutex
 	state  int // 0: asked for, 1: runs, 2: has ended
@@ -302,7 +334,7 @@ func (p *program) take(stderr bool, b []byte) error {
 func (p *program) allow(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n > window || p.credit+n > window {
+	if n == 0 || n > window || p.credit+n > window {
 		return fmt.Errorf("%w: input that it was not given", errProtocol)
 	}
 	p.credit += n
@@ -313,7 +345,7 @@ func (p *program) allow(n int) error {
 func (p *program) end(x exit) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != 1 {
+	if p.state != 1 || x.Code < -maxSignal || x.Code > 255 || x.Dropped < 0 {
 		return errProtocol
 	}
 	p.state, p.exit = 2, x
@@ -397,14 +429,26 @@ func (p *program) kill() error { return p.link.send('K', p.number, nil) }
 // errKilledInVain: the agent was told to end a program, and did not.
 var errKilledInVain = errors.New("the agent in the container does not end a program")
 
+// maxSignal is the largest number of a signal.
+const maxSignal = 128
+
 // endTime is how long the agent may take to end a program and what it started.
 const endTime = 10 * time.Second
 
 // wait waits for the end. When ctx is done before, the program is ended, and with
-// it the container if the agent does not do it.
+// it the container if the agent does not do it; so it is when the program's time
+// is over and the agent does not act.
 func (p *program) wait(ctx context.Context) (exit, error) {
+	var late <-chan time.Time
+	if !p.endBy.IsZero() {
+		timer := time.NewTimer(time.Until(p.endBy))
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-p.done:
+	case <-late:
+		p.link.close(errKilledInVain)
 	case <-ctx.Done():
 		_ = p.kill()
 		select {

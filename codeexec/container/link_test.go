@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,6 +42,16 @@ func (f *fake) say(kind byte, program uint32, payload []byte) {
 	body := appendFrame(nil, kind, program, payload)
 	head := binary.BigEndian.AppendUint32([]byte{1, 0, 0, 0}, uint32(len(body)))
 	_, _ = f.conn.Write(append(head, body...)) // the other end may have hung up
+}
+
+// mutter sends that many bytes of stderr.
+func (f *fake) mutter(n int) {
+	piece := append([]byte{2, 0, 0, 0, 0, 0, 128, 0}, make([]byte, 32<<10)...)
+	for ; n > 0; n -= 32 << 10 {
+		if _, err := f.conn.Write(piece); err != nil {
+			return
+		}
+	}
 }
 
 // hear returns the next frame from the host.
@@ -112,6 +123,11 @@ func TestLinkLies(t *testing.T) {
 		"empty output":              func(f *fake, n uint32) { f.say('O', n, nil) },
 		"an allowance of odd size":  func(f *fake, n uint32) { f.say('A', n, []byte("123")) },
 		"an allowance out of thin":  func(f *fake, n uint32) { f.say('A', n, []byte{0, 0, 0, 1}) },
+		"an allowance of nothing":   func(f *fake, n uint32) { f.say('A', n, []byte{0, 0, 0, 0}) },
+		"an end by no signal":       func(f *fake, n uint32) { f.say('X', n, []byte(`{"code":-9223372036854775808}`)) },
+		"an end with a huge code":   func(f *fake, n uint32) { f.say('X', n, []byte(`{"code":4294967296}`)) },
+		"less than no output":       func(f *fake, n uint32) { f.say('X', n, []byte(`{"dropped":-1}`)) },
+		"endless words":             func(f *fake, n uint32) { f.mutter(2 << 20) },
 		"an allowance that is huge": func(f *fake, n uint32) { f.say('A', n, []byte{255, 255, 255, 255}) },
 		"an end that is no JSON":    func(f *fake, n uint32) { f.say('X', n, []byte("{")) },
 		"two ends": func(f *fake, n uint32) {
@@ -165,24 +181,60 @@ func TestLinkLies(t *testing.T) {
 	}
 }
 
-// An agent that does not end a program is given up.
-func TestLinkDoesNotEnd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for ten seconds")
+// Whatever an agent does not do, nobody waits for it for ever, also who has no
+// bound of his own: the link is given up.
+func TestLinkSilence(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		starts  bool
+		timeout float64 // of the program, seconds
+		kill    bool
+		want    error
+		within  time.Duration
+	}{
+		{"it does not say whether it has started a program", false, 0, false, errSilent, startTime},
+		{"it does not end a program that it is told to end", true, 0, true, errKilledInVain, endTime},
+		{"it does not end a program whose time is over", true, 5, false, errKilledInVain, 5*time.Second + startTime + endTime},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, f := dial(t)
+				go func() {
+					n := f.hear().program
+					if tc.starts {
+						f.say('S', n, nil)
+					}
+					f.drain()
+				}()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				began := time.Now()
+				p, err := l.start(ctx, spec{Argv: []string{"x"}, Timeout: tc.timeout, output: func(bool, []byte) {}})
+				if err == nil {
+					if tc.kill {
+						cancel()
+					}
+					_, err = p.wait(ctx)
+				}
+				if took := time.Since(began); !errors.Is(err, tc.want) || !errors.Is(l.cause(), tc.want) || took > tc.within {
+					t.Errorf("got %v after %v, and %v", err, took, l.cause())
+				}
+				l.close(io.EOF)
+				f.conn.Close()
+			})
+		})
 	}
+}
+
+// An agent whose programs cannot begin is given up.
+func TestLinkCannotBegin(t *testing.T) {
 	l, f := dial(t)
 	go func() {
 		n := f.hear().program
-		f.say('S', n, nil)
 		f.drain()
+		f.say('F', n, []byte(`{"errno":"ETIMEDOUT","text":"it does not begin"}`))
 	}()
-	p, err := l.start(t.Context(), spec{Argv: []string{"x"}, output: func(bool, []byte) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := p.wait(ctx); !errors.Is(err, errKilledInVain) {
+	if _, err := l.start(t.Context(), spec{Argv: []string{"x"}}); !errors.Is(err, errStopped) || !errors.Is(l.cause(), errStopped) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,17 +9,18 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 )
 
-// machine is where the workspaces are: the container that stays.
-type machine struct{ e *Executor }
+// machine is where an execution id's workspaces are: the container of its place.
+type machine struct{ p *place }
 
 var _ posixws.Machine = machine{}
 
 // Start implements [posixws.Machine].
 func (m machine) Start(ctx context.Context, p posixws.Program) (posixws.Process, error) {
-	b, err := m.e.resident(ctx)
+	b, err := m.p.resident(ctx)
 	if err != nil {
 		return nil, err
 	}
+	b.used.Store(true)
 	return boxMachine{b}.Start(ctx, p)
 }
 
@@ -84,6 +85,7 @@ func (p *process) Write(data []byte) (int, error) {
 }
 
 func (p *process) Kill() error {
+	p.b.suspect.Store(true) // perhaps it had to be ended because nothing goes on there
 	err := p.run.kill()
 	p.cancel()
 	return p.b.failure("end program", err)

@@ -32,14 +32,14 @@ func TestShellOnly(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	t.Run("leftovers", func(t *testing.T) {
-		id := e.ContainerID()
+		id := e.ContainerID("")
 		r := mustRun(t, e, bash("sleep 1000 & setsid sleep 1000 & echo left"))
 		if r.Output != "left\n" || r.TimedOut {
 			t.Errorf("got %+v", r)
 		}
 		r = mustRun(t, e, bash("ps -e -o comm= | grep -c sleep; :"))
 		wantOutput(t, r, "0\n")
-		if e.ContainerID() != id {
+		if e.ContainerID("") != id {
 			t.Error("the container was replaced")
 		}
 	})

@@ -19,8 +19,17 @@ import (
 func (p *Pool[E]) Engine(cfg Config) codeexec.Engine {
 	describe := cfg.Describe
 	describe.Streaming, describe.SupportsCleanEnv = true, true
-	e := poolEngine{p.engineOf, path.Clean(cmp.Or(cfg.Root, codeexec.DefaultRoot))}
-	return codeexec.NewEngineWithCapabilities(poolManager{e}, poolFiles{e}, poolRunner{e}, describe)
+	return Route(p.engineOf, cmp.Or(cfg.Root, codeexec.DefaultRoot), describe)
+}
+
+// Route returns an engine that passes everything on to the engine of the execution
+// id that it is about, which of returns. create is set where the id may be a new
+// one; else of fails with [codeexec.ErrWorkspaceStale] for an id that has none.
+// done is called when the engine is not used any more. root is the absolute folder
+// of all workspaces.
+func Route(of func(ctx context.Context, id string, create bool) (e codeexec.Engine, done func(), err error), root string, c codeexec.Capabilities) codeexec.Engine {
+	e := poolEngine{of, path.Clean(root)}
+	return codeexec.NewEngineWithCapabilities(poolManager{e}, poolFiles{e}, poolRunner{e}, c)
 }
 
 // engineOf returns a session's engine, and makes the session's sandbox if it is
