@@ -34,6 +34,13 @@ func mustRun(t *testing.T, e *Executor, in codeexec.CodeExecutionInput) codeexec
 	return r
 }
 
+// settled returns the container of the execution id "", which it makes.
+func settled(t *testing.T, e *Executor) string {
+	t.Helper()
+	mustRun(t, e, bash(":"))
+	return e.ContainerID("")
+}
+
 func wantOutput(t *testing.T, r codeexec.CodeExecutionResult, want string) {
 	t.Helper()
 	if r.Output != want {
@@ -85,7 +92,7 @@ for address in [("1.1.1.1", 53), ("169.254.169.254", 80), ("172.17.0.1", 2375)]:
 // Code that tries to outlive its block, to end the agent or to speak for it.
 func TestHostileProcesses(t *testing.T) {
 	e := open(t, Config{Timeout: 20 * time.Second})
-	id := e.ContainerID("")
+	id := settled(t, e)
 	alive := func(t *testing.T) {
 		t.Helper()
 		wantOutput(t, mustRun(t, e, bash(`for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || [ "$p" = /proc/$$ ] || echo "$p"; done; echo end`)), "end\n")
@@ -203,7 +210,7 @@ if os.fork() == 0:
 // Memory and disk.
 func TestHostileBounds(t *testing.T) {
 	e := open(t, Config{MemoryBytes: 128 << 20, DiskBytes: 32 << 20})
-	id := e.ContainerID("")
+	id := settled(t, e)
 	t.Run("memory", func(t *testing.T) {
 		r := mustRun(t, e, python("print('begun', flush=True)\nx = []\nwhile True: x.append(bytearray(1 << 20))"))
 		if r.ExitCode != codeexec.ExitOutOfMemory || r.Limit != "memory" || r.Outcome != codeexec.OutcomeFailed {
@@ -342,7 +349,7 @@ func TestOpened(t *testing.T) {
 func TestContainerDies(t *testing.T) {
 	e := open(t, Config{})
 	mustRun(t, e, python("open('kept', 'w').write('x')"))
-	ws, err := e.Engine().Manager().CreateWorkspace(t.Context(), "ws", codeexec.WorkspacePolicy{})
+	ws, err := e.Engine().Manager().CreateWorkspace(t.Context(), "", codeexec.WorkspacePolicy{})
 	if err != nil {
 		t.Fatal(err)
 	}

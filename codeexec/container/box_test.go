@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 )
 
 // A bound that the daemon's kernel does not hold is no bound.
@@ -46,7 +47,10 @@ func TestSettings(t *testing.T) {
 		h.Memory != h.MemorySwap || h.Memory <= 0 || h.NanoCPUs <= 0 || *h.PidsLimit <= 0 || h.LogConfig.Type != "none" {
 		t.Errorf("got %+v, %+v", c, h)
 	}
-	if tmp := h.Tmpfs["/tmp"]; len(h.Tmpfs) != 1 || !strings.Contains(tmp, "size=268435456,") || !strings.Contains(tmp, "nosuid") || !strings.Contains(tmp, "nodev") || !strings.Contains(tmp, "nr_inodes=65536") || !strings.HasSuffix(tmp, "uid=1000,gid=1000") {
+	if tmp := h.Tmpfs["/tmp"]; len(h.Tmpfs) != 2 || !strings.Contains(tmp, "size=268435456,") || !strings.Contains(tmp, "nosuid") || !strings.Contains(tmp, "nodev") || !strings.Contains(tmp, "nr_inodes=65536") || !strings.HasSuffix(tmp, "uid=1000,gid=1000") {
+		t.Errorf("got %v", h.Tmpfs)
+	}
+	if shm := h.Tmpfs["/dev/shm"]; shm != "rw,nosuid,nodev,noexec,mode=1777,size=67108864,nr_inodes=4096" {
 		t.Errorf("got %v", h.Tmpfs)
 	}
 	c, h = of(Config{
@@ -75,6 +79,40 @@ func TestFindHost(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: got %q (%v), want %q", in, got, err, want)
+		}
+	}
+}
+
+// The agent tidies up what is the container's own, and nothing that is shared.
+func TestOwn(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cfg  Config
+		want string
+	}{
+		{"by default", Config{}, "ipc /dev/shm /dev/mqueue"},
+		{"folders elsewhere are bound", Config{Binds: []string{"/dev2:/data", "/dev/../x:/y"}}, "ipc /dev/shm /dev/mqueue"},
+		{"shared memory is bound", Config{Binds: []string{"/dev/shm:/dev/shm:rw"}}, "ipc"},
+		{"something below it is bound", Config{Binds: []string{"/x:/dev//shm/x"}}, "ipc"},
+		{"it is bound from elsewhere", Config{Customize: func(_ *container.Config, h *container.HostConfig) {
+			h.Mounts = []mount.Mount{{Type: mount.TypeBind, Source: "/x", Target: "/dev/shm"}}
+		}}, "ipc"},
+		{"it is another one", Config{Customize: func(_ *container.Config, h *container.HostConfig) { delete(h.Tmpfs, "/dev/shm") }}, "ipc"},
+		{"all is the host's", Config{Customize: func(_ *container.Config, h *container.HostConfig) { h.IpcMode = "host" }}, ""},
+		{"all can be another container's", Config{Customize: func(_ *container.Config, h *container.HostConfig) { h.IpcMode = "shareable" }}, ""},
+		{"the daemon decides", Config{Customize: func(_ *container.Config, h *container.HostConfig) { h.IpcMode = "" }}, ""},
+	} {
+		tc.cfg.Image = "x"
+		cfg, err := tc.cfg.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := settings(cfg, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.Cmd[2:], " "); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }

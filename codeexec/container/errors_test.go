@@ -383,7 +383,7 @@ func TestDaemonDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed := whenRuns(t, d.Host, e.ContainerID(""), "sleep 500", func(*client.Client) error {
+	killed := whenRuns(t, d.Host, settled(t, e), "sleep 500", func(*client.Client) error {
 		d.Kill()
 		return nil
 	})
