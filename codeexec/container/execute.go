@@ -39,7 +39,7 @@ func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) 
 		err = context.Cause(ctx) // it outweighs what followed from it
 	}
 	result := x.result.Result()
-	result.StateLost = x.lost
+	result.StateLost, result.FilesLost, result.Instance = x.lost, x.lost, x.instance
 	if x.limit != "" && (result.Limit == "" || result.Limit == "output") {
 		result.Limit = x.limit
 	}
@@ -53,10 +53,12 @@ type execute struct {
 	blocks []codeexec.CodeBlock
 	result codeexec.ResultBuilder
 	limit  string // that was hit, if it is none that result knows
-	lost   bool
+	lost   bool   // the files of before
 	box    *box
 	root   string // of the workspace
 	dir    string // where the code runs
+	// instance is the zero value if each call has its own container.
+	instance codeexec.Instance
 	// direct says that code is given as an argument: the disk is full.
 	direct bool
 }
@@ -66,8 +68,9 @@ func (x *execute) all(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs) {
-		return x.each(ctx) // nothing to run
+	nothing := len(x.in.InputFiles) == 0 && !slices.ContainsFunc(x.blocks, x.runs)
+	if nothing && x.e.cfg.Fresh {
+		return x.each(ctx)
 	}
 	var p workdir.Packer
 	defer p.Close()
@@ -90,11 +93,18 @@ func (x *execute) all(ctx context.Context) (err error) {
 		}
 		return x.collecting(ctx, changes)
 	}
-	leave, err := x.settle(ctx, &p)
+	files := &p
+	if nothing {
+		files = nil
+	}
+	leave, err := x.settle(ctx, files)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	if nothing {
+		return x.each(ctx)
+	}
 	err = x.collecting(ctx, changes)
 	if x.box.link.cause() != nil {
 		return err
@@ -109,7 +119,8 @@ func (x *execute) all(ctx context.Context) (err error) {
 	return err
 }
 
-// settle has the turn in the execution id's place, and puts the files there. A
+// settle has the turn in the execution id's place, and puts the files there, if
+// there are any. A
 // container where that fails although something has worked in it before cannot go
 // on: it is replaced. Nothing has run by then.
 func (x *execute) settle(ctx context.Context, p *workdir.Packer) (leave func(), err error) {
@@ -131,8 +142,14 @@ func (x *execute) settle(ctx context.Context, p *workdir.Packer) (leave func(), 
 		if x.box, err = at.resident(ctx); err != nil {
 			break
 		}
+		var lost bool
+		x.instance.ID = x.box.id
+		x.instance.Files, lost = at.tell()
+		x.lost = x.lost || lost
+		if p == nil {
+			return leave, nil
+		}
 		fresh := !x.box.used.Swap(true)
-		x.lost = at.tell() || x.lost
 		if err = x.put(ctx, p); err == nil {
 			return leave, nil
 		}

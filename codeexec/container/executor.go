@@ -10,6 +10,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
@@ -28,11 +29,12 @@ type Executor struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	spare   *box              // was started and is nobody's yet
-	places  map[string]*place // by execution id
-	evicted map[string]bool   // ids whose container had to go, which were not told
+	mu     sync.Mutex
+	closed bool
+	spare  *box              // was started and is nobody's yet
+	places map[string]*place // by execution id
+	ended  loss.Names        // ids whose place had to go with something in it
+	most   int               // the largest count of the files of such a place
 }
 
 var (
@@ -56,7 +58,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{cfg: cfg, d: d, places: map[string]*place{}, evicted: map[string]bool{}}
+	e := &Executor{cfg: cfg, d: d, places: map[string]*place{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.open(ctx); err != nil {
 		e.cancel()

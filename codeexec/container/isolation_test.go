@@ -108,7 +108,7 @@ print(len([1 for i in range(20) if rt.mq_open(b"/q%d" % i, 0o102, 0o600, None) >
 		{"all signals", "import os, signal\nfor s in signal.valid_signals(): os.kill(1, s)\nif os.fork() == 0: os.pause()\nos.kill(-1, 19)", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			mustRun(t, e, python("open('kept', 'w').write('x')"))
+			before := mustRun(t, e, python("open('kept', 'w').write('x')"))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			first, err := e.ExecuteCode(ctx, python(tc.code))
@@ -123,8 +123,8 @@ print("runs")`))
 			if err != nil || r.Output != "[] [] [1, 1, 1] True runs\n" {
 				t.Errorf("the next: got %+v, %v", r, err)
 			}
-			if r.StateLost != tc.lost {
-				t.Errorf("it is said that files are lost: %v", r.StateLost)
+			if _, files := r.Instance.Losses(before.Instance); r.StateLost != tc.lost || r.FilesLost != tc.lost || files != tc.lost {
+				t.Errorf("it is said that files are lost: %v, %v, %v", r.StateLost, r.FilesLost, files)
 			}
 			if tc.name == "a full disk" {
 				mustRun(t, e, bash("rm -f /tmp/run/*/work/big"))
@@ -234,10 +234,10 @@ func TestMaxContainers(t *testing.T) {
 			t.Errorf("%s: got %+v", step.id, r)
 		}
 	}
-	if r := run("b"); r.Output != "False\n" || !r.StateLost {
+	if r := run("b"); r.Output != "False\n" || !r.StateLost || !r.FilesLost || r.Instance.Files != 2 {
 		t.Errorf("b had to go: got %+v", r)
 	}
-	if r := run("b"); r.Output != "True\n" || r.StateLost {
+	if r := run("b"); r.Output != "True\n" || r.StateLost || r.Instance.Files != 2 {
 		t.Errorf("it is said again: %+v", r)
 	}
 	var all []codeexec.ProgramSession

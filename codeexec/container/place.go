@@ -21,9 +21,10 @@ type place struct {
 	turn   chan struct{} // held while code runs
 	lock   chan struct{} // held by who makes, replaces or removes the container
 
-	mu   sync.Mutex
-	box  *box
-	lost bool // something ran in a container that is gone, and was not told
+	mu    sync.Mutex
+	box   *box
+	files int  // of codeexec.Instance: grows with each container that is gone
+	lost  bool // something ran in one that is gone, and was not told
 
 	// Under Executor.mu.
 	users  int
@@ -56,17 +57,19 @@ func (p *place) set(b *box) {
 	defer p.mu.Unlock()
 	if p.box != nil && p.box != b {
 		p.lost = p.lost || p.box.used.Load()
+		p.files++
 	}
 	p.box = b
 }
 
-// tell reports, once, whether what ran before was lost.
-func (p *place) tell() bool {
+// tell returns the count of codeexec.Instance and reports, once, whether what was
+// there before is lost.
+func (p *place) tell() (files int, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost := p.lost
+	lost = p.lost
 	p.lost = false
-	return lost
+	return p.files, lost
 }
 
 // resident returns the container, a new one if there is none or it is gone or
@@ -174,8 +177,10 @@ func (e *Executor) admit(id string, create bool) (p, old *place, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		p.users, p.lost = 1, e.evicted[id]
-		delete(e.evicted, id)
+		p.users, p.files = 1, 1
+		if e.ended.Has(id) {
+			p.files, p.lost = e.most, true
+		}
 		e.places[id] = p
 		return p, nil, nil
 	}
@@ -204,8 +209,10 @@ func (e *Executor) end(p *place) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p.tell() {
-		e.evicted[p.id] = true
+	files, lost := p.tell()
+	e.most = max(e.most, files)
+	if lost {
+		e.ended.Add(p.id)
 	}
 	delete(e.places, p.id)
 }

@@ -23,7 +23,7 @@ func TestSuite(t *testing.T) {
 	needDocker(t)
 	traits := traits(t, Config{})
 	traits.Files = true
-	traits.Lose = func(t *testing.T, e codeexec.CodeExecutor, _ string) {
+	traits.Lose = func(t *testing.T, e codeexec.CodeExecutor, id string) {
 		own, ok := codeexec.As[*Executor](e)
 		if !ok {
 			t.Fatalf("a %T", e)
@@ -33,7 +33,7 @@ func TestSuite(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer api.Close()
-		if id := own.ContainerID(); id != "" {
+		if id := own.ContainerID(id); id != "" {
 			_, err = api.ContainerRemove(t.Context(), id, client.ContainerRemoveOptions{Force: true})
 		}
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
