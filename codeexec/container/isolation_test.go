@@ -150,7 +150,7 @@ func TestIDsAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacked, ended := make(chan string), make(chan error)
+	attacked, ended := make(chan string, 1000), make(chan error, 1)
 	attack := of("attacker", python(`
 import ctypes, os, signal
 print(os.listdir("/tmp/run") + [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())])
@@ -167,11 +167,7 @@ os.kill(-1, signal.SIGSTOP)
 print("attacked", flush=True)
 signal.pause()
 `))
-	attack.OnOutput = func(_, text string) {
-		if attacked != nil {
-			attacked <- text
-		}
-	}
+	attack.OnOutput = func(_, text string) { attacked <- text }
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		_, err := e.ExecuteCode(ctx, attack)
