@@ -54,7 +54,14 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	defer atEnd(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, cancel: cancel}, r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	var body *movingBody
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		body = &movingBody{ReadCloser: r.Body, rc: rc, life: l, allowance: s.allowance}
+		defer body.leave()
+		r.Body = body
+	}
+	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, rc: rc, body: body, life: l, allowance: s.allowance, cancel: cancel}, r)
 }
 
 // atEnd runs f when ctx ends, but not once over has been called: then f is
@@ -203,7 +210,13 @@ func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 		ModifyResponse: checkStatus,
 		ErrorLog:       s.proxyLog,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if a, ok := w.(*answer); ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
+			a, ok := w.(*answer)
+			if ok && a.body.stalled() {
+				w.Header().Set("Connection", "close") // what comes late is no other request
+				(&refusal{status: http.StatusRequestTimeout, message: "the request's body did not go on for too long"}).write(w)
+				return
+			}
+			if ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
 				return // the client went away; nobody reads an answer
 			}
 			s.log.Debug("data plane", "sandbox_id", t.box.ID, "port", t.port, "err", err)
@@ -286,12 +299,17 @@ func (b *bufferPool) Put(buf []byte) { b.p.Put((*[bufferSize]byte)(buf)) }
 const maxInformational = 64
 
 // answer keeps a sandbox from sending informational answers for ever: each
-// would be let through, and none of them ends the request.
+// would be let through, and none of them ends the request. And it keeps clients
+// that take nothing from holding all of a sandbox's places.
 type answer struct {
 	http.ResponseWriter
-	cancel  context.CancelFunc
-	seen    int // one goroutine's at a time
-	flooded atomic.Bool
+	rc        *http.ResponseController // of ResponseWriter
+	life      *life
+	allowance allowance
+	body      *movingBody // of the request; nil without one
+	cancel    context.CancelFunc
+	seen      int // one goroutine's at a time
+	flooded   atomic.Bool
 }
 
 func (a *answer) WriteHeader(status int) {

@@ -43,13 +43,14 @@ type Keys interface {
 
 // Server routes requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
-	cfg      Config
-	host     *host.Host
-	log      *slog.Logger
-	proxyLog *log.Logger // what net/http has to say
-	control  http.Handler
-	handler  http.Handler
-	lives    sync.Map // *host.Sandbox to *life
+	cfg       Config
+	host      *host.Host
+	log       *slog.Logger
+	proxyLog  *log.Logger // what net/http has to say
+	control   http.Handler
+	handler   http.Handler
+	lives     sync.Map  // *host.Sandbox to *life
+	allowance allowance // only a test changes it
 }
 
 // New returns a server.
@@ -60,7 +61,8 @@ func New(cfg Config) *Server {
 	if cfg.Access == nil {
 		cfg.Access = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, host: cfg.Host, log: cfg.Logger, proxyLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
+	s := &Server{cfg: cfg, host: cfg.Host, log: cfg.Logger, proxyLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+		allowance: defaultAllowance}
 	s.control = s.controlPlane()
 	s.handler = s.logged(s.dispatch)
 	return s
