@@ -225,7 +225,7 @@ describe('contexts', () => {
       assert.equal(ex.text ?? ex.logs.stdout.join('').trim(), '5');
       await sandbox.removeCodeContext(context);
     }
-    await assert.rejects(sandbox.createCodeContext({ language: 'cobol' }), error('SandboxError', /500/));
+    await assert.rejects(sandbox.createCodeContext({ language: 'cobol' }), error('NotFoundError', /this sandbox runs python/));
   });
 
   test('several run side by side', async () => {
