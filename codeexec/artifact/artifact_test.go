@@ -338,3 +338,40 @@ func FuzzParseRef(f *testing.F) {
 		}
 	})
 }
+
+// What is saved and deleted at once is there or not, and nothing else is left.
+func TestDirSavedAndDeletedAtOnce(t *testing.T) {
+	folder := t.TempDir()
+	d, err := artifact.NewDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	info := artifact.SessionInfo{AppName: "app", UserID: "user", SessionID: "session"}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 50 {
+				var err error
+				if i == 0 {
+					err = d.Delete(context.Background(), info, "name")
+				} else {
+					_, err = d.Save(context.Background(), info, "name", &artifact.Artifact{Data: []byte("data")})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	err = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), ".") {
+			t.Errorf("left behind: %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -275,7 +275,13 @@ func (d *Dir) Delete(_ context.Context, info SessionInfo, name string) error {
 	if err != nil {
 		return fail(op, cubby.CodeInvalidArgument, err)
 	}
-	if err := d.root.RemoveAll(filepath.Join(s.folder(), escape(name))); err != nil {
+	for range maxSaves {
+		err = d.root.RemoveAll(filepath.Join(s.folder(), escape(name)))
+		if !errors.Is(err, fs.ErrExist) { // which says that it is not empty: others save it meanwhile
+			break
+		}
+	}
+	if err != nil {
 		return fail(op, cubby.CodeInternal, err)
 	}
 	return nil

@@ -366,7 +366,7 @@ func removeTree(parent, name string) error {
 		return err
 	}
 	defer root.Close()
-	err = root.RemoveAll(name)
+	err = removeAll(root, name)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
@@ -379,7 +379,20 @@ func removeTree(parent, name string) error {
 	}
 	unlock(sub, ".", workdir.MaxEntries)
 	sub.Close()
-	return root.RemoveAll(name)
+	return removeAll(root, name)
+}
+
+// removeTries bounds how often a folder is removed that is written to meanwhile.
+const removeTries = 100
+
+// removeAll removes a folder into which a program that got away may still write.
+func removeAll(root *os.Root, name string) (err error) {
+	for range removeTries {
+		if err = root.RemoveAll(name); !errors.Is(err, fs.ErrExist) { // which says that it is not empty
+			break
+		}
+	}
+	return err
 }
 
 // unlock makes folders writable for their owner, as far as it may.

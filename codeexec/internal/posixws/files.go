@@ -262,7 +262,8 @@ func (e *Engine) keep(ctx context.Context, ws codeexec.Workspace, rec *workdir.R
 	e.remember(ws, rec)
 	_, _, err := e.run(ctx, script{
 		text: `nonce=$1; cd -P -- "$2" 2>/dev/null || { printf '%s gone\n' "$nonce" >&2; exit 125; }
-cat >.metadata.new.tmp && mv -f .metadata.new.tmp metadata.json`,
+new=.metadata.$$.tmp; trap 'rm -f -- "$new"' EXIT
+cat >"$new" && mv -f -- "$new" metadata.json`,
 		args: []string{ws.Path}, stdin: bytes.NewReader(rec.JSON()),
 	})
 	return err

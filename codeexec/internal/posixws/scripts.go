@@ -41,7 +41,10 @@ if [ "$keep" = keep ]; then mkdir -p -- "$name" || fail root; else mkdir -- "$na
 cd -P -- "$name" || fail root
 mkdir -p -- "$@" || fail root
 if [ -f metadata.json ] && [ ! -L metadata.json ]; then printf '%s found\n' "$nonce" >&2; head -c 1048576 metadata.json
-else cat >.metadata.new.tmp && mv -f .metadata.new.tmp metadata.json || fail root; fi`
+else
+  new=.metadata.$$.tmp; trap 'rm -f -- "$new"' EXIT
+  cat >"$new" && mv -f -- "$new" metadata.json || fail root
+fi`
 
 // remove removes workspaces: absolute paths.
 const remove = `for ws in "$@"; do

@@ -95,7 +95,9 @@ func Unpack(r io.Reader, root *os.Root, limits Limits) (left []codeexec.LeftFile
 				leave(name, "over the limit of all bytes")
 			default:
 				if err := writeFile(root, local, tr, fs.FileMode(h.Mode)&0o755|0o400); err != nil {
-					if _, ok := errors.AsType[*fs.PathError](err); !ok {
+					_, onPath := errors.AsType[*fs.PathError](err)
+					_, onRename := errors.AsType[*os.LinkError](err)
+					if !onPath && !onRename {
 						return left, fmt.Errorf("the archive is damaged: %w", err)
 					}
 					leave(name, err.Error())
@@ -127,13 +129,21 @@ func makeFolder(root *os.Root, name string) error {
 }
 
 // writeFile writes to a new file first and renames it, so that a link or a
-// device that stands in the way is replaced and not written to.
+// device that stands in the way is replaced and not written to. It holds on to the
+// folder: a program that moves it away must not part the two.
 func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) error {
-	parent := filepath.Dir(name)
-	if err := root.MkdirAll(parent, 0o755); err != nil {
-		return err
+	if parent := filepath.Dir(name); parent != "." {
+		if err := root.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+		folder, err := root.OpenRoot(parent)
+		if err != nil {
+			return err
+		}
+		defer folder.Close()
+		root, name = folder, filepath.Base(name)
 	}
-	temp := filepath.Join(parent, ".cubby-"+rand.Text())
+	temp := ".cubby-" + rand.Text()
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -144,9 +154,31 @@ func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) 
 		err = root.Rename(temp, name)
 	}
 	if err != nil {
-		root.Remove(temp)
+		discard(root, temp)
 	}
 	return err
+}
+
+// discardTries bounds how often a file is removed from a folder that is locked
+// again and again.
+const discardTries = 1000
+
+// discard removes a file of a folder that a program may have locked meanwhile.
+func discard(folder *os.Root, name string) {
+	for range discardTries {
+		if !errors.Is(folder.Remove(name), fs.ErrPermission) {
+			return
+		}
+		info, err := folder.Stat(".")
+		if err != nil || folder.Chmod(".", info.Mode().Perm()|0o700) != nil {
+			return // it is somebody else's
+		}
+		err = folder.Remove(name)
+		folder.Chmod(".", info.Mode().Perm())
+		if !errors.Is(err, fs.ErrPermission) {
+			return
+		}
+	}
 }
 
 // TypeName names a kind of archive entry, with its article.
