@@ -276,6 +276,10 @@ func TestOpenFails(t *testing.T) {
 	}{
 		{"no such binary", func(t *testing.T) string { return "/no/such/cubby" }, cubby.CodeUnavailable, "CUBBY_BINARY"},
 		{"another version", func(t *testing.T) string { return script(t, `echo '{"version":"0.0.9"}' >&4`) }, cubby.CodeIncompatible, "0.0.9"},
+		{"one that crashes", func(t *testing.T) string {
+			return script(t, `printf 'pan' >&2; echo 'ic: boom' >&2; seq 10000 >&2; exit 2`)
+		}, cubby.CodeUnavailable, "panic: boom"},
+		{"one that is killed", func(t *testing.T) string { return script(t, "kill -9 $$") }, cubby.CodeUnavailable, "killed by signal 9 (SIGKILL)"},
 		{"no cubby at all", func(t *testing.T) string { return script(t, "echo hello >&2; exit 2") }, cubby.CodeIncompatible, "hello"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -101,7 +101,7 @@ Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted;
 	fl.IntVar(&f.outMaxFiles, "out-max-files", cubby.DefaultDownloadFiles, "at most so many files with -o")
 	fl.Var(&f.outMaxBytes, "out-max-bytes", "at most so many bytes with -o")
 	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable, `NAME=VALUE`; repeatable")
-	fl.Var(&f.timeout, "timeout", "wall time of the code")
+	fl.Var(&f.timeout, "timeout", "wall time of the code; its sandbox has as long to start, and at least 20s")
 	fl.Var(&f.memory, "memory", "memory of the sandbox")
 	fl.Float64Var(&f.cpus, "cpus", 1, "processors of the sandbox")
 	fl.Var(&f.disk, "disk", "what the code may write")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/template"
 )
 
@@ -23,7 +24,6 @@ func machine(t *testing.T, files map[string]string) host {
 		"/proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread trap errno user_notif trace log allow\n",
 		"/proc/sys/user/max_user_namespaces":     "31000\n",
 		"/proc/self/ns/user":                     "",
-		"/proc/self/limits":                      "Max processes             31000                31000                processes\nMax open files            1024                 4096                 files\n",
 		"/proc/meminfo":                          "MemTotal:       16384000 kB\n",
 		"/etc/os-release":                        "PRETTY_NAME=\"Some Linux 12\"\n",
 	}
@@ -117,13 +117,20 @@ func TestSettings(t *testing.T) {
 		{"no seccomp", map[string]string{"/proc/sys/kernel/seccomp/actions_avail": "absent"}, Fail, "seccomp", "CONFIG_SECCOMP_FILTER"},
 		{"strict memory", map[string]string{"/proc/sys/vm/overcommit_memory": "2"}, Warn, "overcommit_memory is 2", "overcommit_memory=0"},
 		{"few mappings", map[string]string{"/proc/sys/vm/max_map_count": "1000"}, Warn, "vm.max_map_count is 1000", "vm.max_map_count=65530"},
-		{"few files", map[string]string{"/proc/self/limits": "Max open files            256                 256                 files\n"}, Warn, "256 files", "ulimit -n"},
 		{"several", map[string]string{"/proc/sys/kernel/yama/ptrace_scope": "3", "/proc/sys/kernel/pid_max": "100"}, Fail, "; kernel.pid_max is 100", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			expect(t, machine(t, tt.files).settings(), tt.status, tt.detail, tt.remedy)
 		})
 	}
+}
+
+func TestLimits(t *testing.T) {
+	tight := &rlimit.Error{Name: "RLIMIT_NOFILE", Err: errors.New("at most 128 open files are allowed here"), Hint: "raise it: `ulimit -n 4096`"}
+	expect(t, limits(nil, 1<<20), OK, "as many sandboxes as memory holds", "")
+	expect(t, limits(nil, 1000), OK, "enough for 1000 sandboxes", "")
+	expect(t, limits(nil, 8), Warn, "enough for 8 sandboxes", "ulimit -n")
+	expect(t, limits(tight, 0), Fail, "at most 128 open files", "ulimit -n 4096")
 }
 
 func TestDiskSpace(t *testing.T) {
@@ -203,7 +210,7 @@ func TestExamine(t *testing.T) {
 			expect(t, c, Fail, "gvisor cannot run here: no luck [2J", "")
 		}
 	}
-	want := []string{"kernel", "engine", "user namespaces", "control groups", "python", "node", "bash", "disk", "kernel settings"}
+	want := []string{"kernel", "engine", "user namespaces", "control groups", "python", "node", "bash", "disk", "process limits", "kernel settings"}
 	if !slices.Equal(names, want) {
 		t.Errorf("checks %v", names)
 	}

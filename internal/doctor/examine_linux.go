@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/template"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -61,6 +62,7 @@ func Examine(ctx context.Context, opts Options) Report {
 	r.LimitsNotEnforced = append(r.LimitsNotEnforced, unenforced...)
 	toolchain(ctx, &r, opts.Template)
 	r.add(disk(opts.DiskDir))
+	r.add(limits(rlimit.Check(), rlimit.MostSandboxes()))
 	r.add(h.settings())
 	return r
 }

@@ -1,11 +1,15 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
 )
 
 // defaultDisk is what a sandbox may write if nothing else was asked for.
@@ -74,25 +78,30 @@ func (h host) settings() Check {
 				fmt.Sprintf("sudo sysctl -w %s=%d", minimum.name, minimum.want))
 		}
 	}
-	if n, ok := h.limit("Max open files"); ok && n < 1024 {
-		add(Warn, fmt.Sprintf("this user may open %d files", n), "ulimit -n 4096")
-	}
-	if n, ok := h.limit("Max processes"); ok && n < 512 && h.uid != 0 {
-		add(Warn, fmt.Sprintf("this user may have %d processes and threads; one sandbox can use about 100", n), "ulimit -u 4096")
-	}
 	if len(problems) > 0 {
 		c.Detail, c.Remedy = strings.Join(problems, "; "), strings.Join(remedies, "; ")
 	}
 	return c
 }
 
-// limit reads one soft limit of this process; ok is false if it is unlimited.
-func (h host) limit(name string) (n int64, ok bool) {
-	for line := range strings.Lines(h.read("/proc/self/limits")) {
-		if rest, found := strings.CutPrefix(line, name); found {
-			_, err := fmt.Sscan(rest, &n)
-			return n, err == nil
-		}
+const (
+	fewSandboxes  = 32   // a number that a server soon has
+	mostSandboxes = 4096 // what a server holds at most, unless it is told to hold more
+)
+
+// limits tells whether the limits that this user's processes inherit are enough
+// for a sandbox (tight is an *rlimit.Error if not), and for how many of them there
+// are descriptors.
+func limits(tight error, most int) Check {
+	c := Check{Name: "process limits", Status: OK, Detail: "enough for " + strconv.Itoa(most) + " sandboxes"}
+	if most >= mostSandboxes {
+		c.Detail = "enough for as many sandboxes as memory holds"
 	}
-	return 0, false
+	switch e, ok := errors.AsType[*rlimit.Error](tight); {
+	case ok:
+		c.Status, c.Detail, c.Remedy = Fail, e.Error(), e.Hint
+	case most < fewSandboxes:
+		c.Status, c.Remedy = Warn, "a server can hold more with a higher limit of open files: ulimit -n 4096"
+	}
+	return c
 }

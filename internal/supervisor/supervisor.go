@@ -189,7 +189,7 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 	if tight := checkLimits(rlimit.Explain); tight != nil {
 		return h, tight
 	}
-	if c.crashed() {
+	if _, killed := killedBy(c.cmd.ProcessState); killed || c.crashed() {
 		return h, &Error{Err: fmt.Errorf("%s ended while it started: %w", c.cmd.Path, c.Err()), Hint: c.Hint()}
 	}
 	return h, &Error{Mismatch: true, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
