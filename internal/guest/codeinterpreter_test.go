@@ -18,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/cubby-sandbox/cubby/internal/protocol"
+	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
 
 func (b *box) post(path, body string) (status int, text string) {
@@ -352,6 +355,8 @@ func TestContextFolder(t *testing.T) {
 			t.Errorf("%s: %d %q, want 400 %q", language, status, text, want)
 		}
 	}
+	_, err := b.start(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Cwd: &folder}}, "", 0)
+	wantCode(t, err, connect.CodeInvalidArgument, "start 'true' in '"+folder+"'")
 	if n := len(b.g.contexts.all); n > 2 {
 		t.Errorf("%d contexts are left", n)
 	}

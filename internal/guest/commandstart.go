@@ -151,13 +151,16 @@ func (g *Guest) spawn(c *command, a account, pty *envd.PTY, stdin bool) error {
 	}
 	if err != nil {
 		c.closeAll()
-		return startError(c.info.GetConfig().GetCmd(), err)
+		return startError(c.info.GetConfig().GetCmd(), c.cmd.Dir, err)
 	}
 	c.info.Pid = uint32(c.cmd.Process.Pid)
 	return nil
 }
 
-func startError(name string, err error) error {
+func startError(name, dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s' in '%s': %w", name, dir, err)) // either may be refused
+	}
 	code := connect.CodeInvalidArgument
 	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC} {
 		if errors.Is(err, short) {
