@@ -18,7 +18,8 @@ type Engine interface {
 	// about it.
 	Probe(ctx context.Context) error
 	// Start boots a machine from a root filesystem. The machine's lifetime is
-	// not bound to ctx, which only bounds the start itself.
+	// not bound to ctx, which only bounds the start itself: when it ends, Start
+	// returns its cause, whatever hangs, and has left nothing.
 	Start(ctx context.Context, spec Spec) (Machine, error)
 	// Restore boots a machine from a checkpoint that the same build of the same
 	// engine made from an equal spec.
@@ -32,7 +33,8 @@ type Machine interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// Checkpoint writes memory and files into dir, which must exist and be
 	// empty. The machine goes on running when opts.Resume is set and has ended
-	// otherwise.
+	// otherwise. Usage and CPUTime do not wait for it; Close ends it, with
+	// ErrEnded.
 	Checkpoint(ctx context.Context, dir string, opts CheckpointOptions) error
 	// Pause freezes every process in the machine; Resume thaws them.
 	Pause(ctx context.Context) error
@@ -67,7 +69,9 @@ type Spec struct {
 	Limits   Limits
 }
 
-// Limits bounds a machine. Zero means no bound.
+// Limits bounds a machine. Zero means no bound. Code inside is shown Memory and, as
+// whole ones, CPUs (but no more than the host has), where it asks for those of its
+// computer.
 type Limits struct {
 	Memory int64   // bytes for code and data inside
 	CPUs   float64 // processors
@@ -98,7 +102,8 @@ type Slower interface {
 
 // Exit says how a machine ended.
 type Exit struct {
-	Err error // nil when Close ended it
+	// Err names what ended and how; nil when Close or a checkpoint ended it.
+	Err error
 }
 
 // Errors that callers decide on.

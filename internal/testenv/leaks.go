@@ -4,6 +4,8 @@ package testenv
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,11 +13,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // CheckLeaks gives the test a folder for temporary files of its own and fails
 // it if, when it ends, a process, mount or file of Cubby's below that folder is
-// left, or a cgroup of a process that is gone.
+// left, a cgroup of a process that is gone, or memory of a sandbox that has ended
+// in a process that has not.
 func CheckLeaks(t testing.TB) {
 	t.Helper()
 	// Not t.TempDir: gVisor's processes are other users and must get through.
@@ -103,6 +108,7 @@ func inventory(dir string, began int64) []string {
 	for _, path := range files {
 		items = append(items, "file "+path)
 	}
+	items = append(items, sandboxMemory()...)
 	for _, group := range cgroups() {
 		owner, rest, _ := strings.Cut(filepath.Base(group), ".")
 		start, _, _ := strings.Cut(rest, ".")
@@ -114,6 +120,52 @@ func inventory(dir string, began int64) []string {
 		}
 	}
 	return items
+}
+
+// sandboxMemory lists memory files of sandboxes, and files that they wrote, that
+// this process or one below it holds, and no sandbox's kernel.
+func sandboxMemory() []string {
+	type file struct{ device, inode uint64 }
+	alive, held := map[file]bool{}, map[file]string{}
+	for _, pid := range family(os.Getpid()) {
+		dir := filepath.Join("/proc", strconv.Itoa(pid))
+		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
+		for _, fd := range fds {
+			path := filepath.Join(dir, "fd", fd.Name())
+			name, _ := os.Readlink(path)
+			if !strings.HasPrefix(name, "/memfd:runsc-memory") && !strings.HasPrefix(filepath.Base(name), "runsc-filestore-") {
+				continue
+			}
+			var st unix.Stat_t
+			if unix.Stat(path, &st) != nil {
+				continue // closed just now
+			}
+			f := file{uint64(st.Dev), st.Ino}
+			if bytes.HasPrefix(cmdline, []byte("runsc-")) {
+				alive[f] = true
+			} else {
+				held[f] = fmt.Sprintf("memory %s of %d bytes in process %d", name, st.Blocks*512, pid)
+			}
+		}
+	}
+	maps.DeleteFunc(held, func(f file, _ string) bool { return alive[f] })
+	return slices.Collect(maps.Values(held))
+}
+
+// family is a process and all that are below it.
+func family(pid int) []int {
+	all := []int{pid}
+	files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "children"))
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		for _, field := range strings.Fields(string(b)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				all = append(all, family(child)...)
+			}
+		}
+	}
+	return all
 }
 
 // cgroups lists Cubby's groups: they are in folders named cubby, below the cgroup

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,7 @@ func (s Suite) Run(t *testing.T) {
 		{"DiskLimit", s.testDiskLimit},
 		{"ProcessLimit", s.testProcessLimit},
 		{"CPULimit", s.testCPULimit},
+		{"ShowsLimits", s.testShowsLimits},
 		{"NoNetwork", s.testNoNetwork},
 		{"Contained", s.testContained},
 	} {
@@ -510,6 +512,58 @@ func (s Suite) testCPULimit(t *testing.T) {
 	m.must(t, "", "import time\nend = time.time() + 2\nwhile time.time() < end: pass")
 	if used, wall := m.cpuTime(t)-before, time.Since(start); used > wall*8/10 {
 		t.Errorf("half a processor: %v used in %v", used, wall)
+	}
+}
+
+// testShowsLimits asks in every way that programs ask how much there is, by which
+// they size heaps and pools: it is what the limits are, also after a checkpoint.
+func (s Suite) testShowsLimits(t *testing.T) {
+	const code = `
+import os, subprocess
+ask = lambda *args: subprocess.run(args, capture_output=True, text=True, check=True).stdout.split()
+processors = {
+    "os.cpu_count": os.cpu_count(), "affinity": len(os.sched_getaffinity(0)), "nproc": int(ask("nproc")[0]),
+    "cpuinfo": open("/proc/cpuinfo").read().count("processor\t"), "getconf": int(ask("getconf", "_NPROCESSORS_ONLN")[0]),
+    "node": int(ask("node", "-p", "os.cpus().length")[0]), "process": getattr(os, "process_cpu_count", os.cpu_count)(),
+}
+memory = {
+    "sysinfo": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "free": int(ask("free", "-b")[7]),
+    "meminfo": int(open("/proc/meminfo").read().split()[1]) << 10, "node": int(ask("node", "-p", "os.totalmem()")[0]),
+}
+print(*sorted({v for v in processors.values()}), *sorted({v for v in memory.values()}))`
+	for _, tt := range []struct {
+		limits engine.Limits
+		want   string
+	}{
+		{engine.Limits{Memory: 300 << 20, CPUs: 1}, "1 314572800"},
+		{engine.Limits{Memory: 384 << 20, CPUs: 0.25}, "1 402653184"},
+		{engine.Limits{Memory: 512 << 20, CPUs: 1.5}, fmt.Sprint(min(2, runtime.NumCPU()), 512<<20)},
+	} {
+		m := s.start(t, tt.limits)
+		if got := m.must(t, "", code); got != tt.want {
+			t.Errorf("%+v: code inside is shown %s, want %s", tt.limits, got, tt.want)
+		}
+	}
+	spec := s.spec(t, engine.Limits{Memory: 300 << 20, CPUs: 1})
+	m0, err := s.Engine.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, m0)
+	m.must(t, "", "pass")
+	image := t.TempDir()
+	if err := m.Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Engine.Restore(t.Context(), spec, image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := newMachine(t, r).must(t, "", code); got != "1 314572800" {
+		t.Errorf("after a checkpoint: %s", got)
 	}
 }
 

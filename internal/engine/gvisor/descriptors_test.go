@@ -2,6 +2,7 @@ package gvisor_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,6 +58,14 @@ func TestDescriptors(t *testing.T) {
 
 // below returns every process below pid.
 func below(pid int) map[int]bool {
+	all := children(pid)
+	for child := range children(pid) {
+		maps.Copy(all, below(child))
+	}
+	return all
+}
+
+func children(pid int) map[int]bool {
 	all := map[int]bool{}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
@@ -64,9 +73,6 @@ func below(pid int) map[int]bool {
 		for _, text := range strings.Fields(string(b)) {
 			if child, err := strconv.Atoi(text); err == nil {
 				all[child] = true
-				for grandchild := range below(child) {
-					all[grandchild] = true
-				}
 			}
 		}
 	}

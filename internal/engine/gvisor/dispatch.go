@@ -36,6 +36,7 @@ func Dispatch() {
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(softMemory)
 	precomp.Install()
+	showBootArgs()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "internal",
 		new(cmd.Gofer):        "internal",

@@ -16,22 +16,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
-	"sync"
+	"runtime"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
+
+// platformName is that of gVisor's ways to run code inside that needs no KVM.
+const platformName = "systrap"
 
 // Config says where an engine keeps its files.
 type Config struct {
@@ -63,10 +64,12 @@ type Engine struct {
 
 	helper *os.File // what gVisor's global of the helper's name leads to; may be nil
 
-	// gVisor takes the machine's standard streams from this process's globals.
-	stdio sync.Mutex
+	// making holds a value while sentry and gofer of a machine are made, one
+	// machine at a time.
+	making chan struct{}
 
 	nextCPU atomic.Uint32 // spreads the machines over the processors
+	ended   atomic.Uint32 // machines, and starts that failed
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -89,7 +92,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, root: root, helper: file}, nil
+	return &Engine{cfg: cfg, root: root, helper: file, making: make(chan struct{}, 1)}, nil
 }
 
 // Name implements engine.Engine.
@@ -113,74 +116,15 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint strin
 	return e.boot(ctx, spec, checkpoint)
 }
 
-func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) (_ engine.Machine, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	conf, err := e.config(spec)
-	if err != nil {
-		return nil, err
-	}
-	bundle := filepath.Join(e.cfg.StateDir, "b-"+spec.ID)
-	oci := e.ociSpec(spec)
-	if err := writeBundle(bundle, oci); err != nil {
-		return nil, err
-	}
-	m := &machine{engine: e, conf: conf, bundle: bundle, exit: make(chan engine.Exit, 1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("gvisor: %s: %w", spec.ID, err), m.Close())
-		}
-	}()
-	guestEnd, err := m.openChannel()
-	if err != nil {
-		return nil, err
-	}
-	err = e.pinned(spec.Limits.CPUs, func() error {
-		m.c, err = e.create(conf, spec.ID, bundle, oci, guestEnd)
-		return err
-	})
-	guestEnd.Close()
-	if err != nil {
-		return nil, err
-	}
-	if err := m.limit(spec); err != nil {
-		return nil, err
-	}
-	if err := m.start(checkpoint); err != nil {
-		return nil, err
-	}
-	m.watch()
-	return m, nil
-}
+// collectAfter is how many machines may end until what package os keeps of their
+// processes, a descriptor of each, is collected. Nobody but gVisor could close it.
+const collectAfter = 32
 
-// create makes sentry and gofer. gVisor takes the machine's standard streams
-// from the globals of this process; they are /dev/null, for a regular file would
-// be written from offset 0 and a closed pipe would kill the guest.
-func (e *Engine) create(conf *config.Config, id, bundle string, oci *ociSpec, guestEnd *os.File) (*container.Container, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
+// collect is called for each machine that has ended.
+func (e *Engine) collect() {
+	if e.ended.Add(1)%collectAfter == 0 {
+		go runtime.GC()
 	}
-	defer null.Close()
-	e.stdio.Lock()
-	defer e.stdio.Unlock()
-	in, out, errs := os.Stdin, os.Stdout, os.Stderr
-	os.Stdin, os.Stdout, os.Stderr = null, null, null
-	defer func() { os.Stdin, os.Stdout, os.Stderr = in, out, errs }()
-	// gVisor's client leaves its control sockets, and the memory files that a
-	// sentry hands it, open to the processes that this one starts: other
-	// machines'. Go's own descriptors are not affected, nor what is handed over.
-	// What is opened in between, and a kernel without the call, is package
-	// early's.
-	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	return container.New(conf, container.Args{
-		ID:        id,
-		Spec:      oci,
-		BundleDir: bundle,
-		PassFiles: map[int]*os.File{channelFD: guestEnd},
-		Attached:  true, // sentry and gofer die with this process
-	})
 }
 
 func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
@@ -197,7 +141,7 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 	}
 	flags := map[string]string{
 		"root":          e.cfg.StateDir,
-		"platform":      "systrap",
+		"platform":      platformName,
 		"network":       "sandbox",
 		"overlay2":      overlay,
 		"host-settings": "ignore",
@@ -232,7 +176,7 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 	return conf, nil
 }
 
-func writeBundle(dir string, oci *ociSpec) error {
+func writeBundle(dir string, oci *specs.Spec) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}

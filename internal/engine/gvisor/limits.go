@@ -41,7 +41,7 @@ const (
 
 // limit places a machine that was made but has not started.
 func (m *machine) limit(spec engine.Spec) error {
-	pids := []int{m.c.SandboxPid(), m.c.GoferPid.Load()}
+	pids := []int{m.sentry, m.gofer}
 	stubs := descendants(pids[0])
 	for _, pid := range stubs {
 		// Best effort: without a memory cgroup it only orders the host's victims.
@@ -123,19 +123,17 @@ func (e *Engine) pinned(cpus float64, start func() error) error {
 // Slow implements engine.Slower: a process inside is one on the host, which maps
 // the memory that it has touched.
 func (m *machine) Slow(bytes int64) {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	if m.closed {
-		return
-	}
-	for _, pid := range descendants(m.sentry) {
-		b, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
-		if f := strings.Fields(string(b)); len(f) > 1 {
-			if pages, _ := strconv.ParseInt(f[1], 10, 64); pages*int64(os.Getpagesize()) > bytes {
-				renice(pid, slowed)
+	_ = m.look(func() error {
+		for _, pid := range descendants(m.sentry) {
+			b, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
+			if f := strings.Fields(string(b)); len(f) > 1 {
+				if pages, _ := strconv.ParseInt(f[1], 10, 64); pages*int64(os.Getpagesize()) > bytes {
+					renice(pid, slowed)
+				}
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // renice lowers every thread of a process, and so what they will start.

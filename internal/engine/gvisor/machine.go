@@ -10,11 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
-	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
@@ -30,18 +29,34 @@ import (
 type machine struct {
 	engine *Engine
 	conf   *config.Config
+	id     string
 	bundle string
+	user   *hostUser
 	host   *channel.Host
 	group  *cgroup.Group // nil without cgroups
-	usage  *control.MemoryUsageRecord
+	memory *memory       // nil before the start
 
 	unenforced []string
 
-	lifecycle sync.Mutex // gVisor's Container is not safe for concurrent use
+	// Of the two processes, which are reaped by Close alone: until then no other
+	// process has their ids. Zero before they are made.
+	sentry, gofer int
+	socket        string // of the sentry's control server
+	filestore     string // what was written below "/"; empty if it cannot be told
+
+	// lifecycle orders the calls that change the machine: gVisor's Container is
+	// not safe for concurrent use. Such a call can take seconds; what only looks
+	// at the machine does not wait for it.
+	lifecycle sync.Mutex
 	c         *container.Container
-	sentry    int
-	filestore string // what was written below "/"; empty if it cannot be told
-	closed    bool
+	saved     bool // a checkpoint has ended it
+
+	ending atomic.Bool  // Close has begun
+	state  sync.RWMutex // held while something looks at the processes
+	closed bool         // they are being reaped, or have been
+
+	closing  sync.Once
+	closeErr error
 
 	exit    chan engine.Exit
 	watcher sync.WaitGroup
@@ -69,41 +84,34 @@ func (m *machine) openChannel() (*os.File, error) {
 // start boots the machine's first process, or what a checkpoint holds. It makes
 // gVisor's own two calls itself: container.Start would look for a network
 // namespace of the host, while a closed machine needs only its own loopback.
-func (m *machine) start(checkpoint string) error {
+func (m *machine) start(ctx context.Context, checkpoint string) error {
 	if checkpoint != "" {
 		args := loopbackOnly()
 		args.IsRestore = true
 		if err := m.c.Restore(m.conf, checkpoint, false, false, args); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		return m.openUsage() // of the memory file that was restored
+		return m.openMemory(ctx) // the one that was restored
 	}
 
 	// Before the start: a first process may end at once.
-	if err := m.openUsage(); err != nil {
+	if err := m.openMemory(ctx); err != nil {
 		return err
 	}
-	conn, err := client.ConnectTo(m.c.Sandbox.GetControlSocketPath())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, loopbackOnly(), nil); err != nil {
+	if err := call(ctx, m.socket, boot.ContMgrSetNetworkArgs, loopbackOnly(), nil); err != nil {
 		return fmt.Errorf("set up loopback: %w", err)
 	}
-	if err := conn.Call(boot.ContMgrRootContainerStart, &m.c.ID, nil); err != nil {
+	if err := call(ctx, m.socket, boot.ContMgrRootContainerStart, &m.c.ID, nil); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	m.c.Status = container.Running
 	return nil
 }
 
-func (m *machine) openUsage() error {
-	usage, err := m.c.Sandbox.UsageFD()
-	if err != nil {
+func (m *machine) openMemory(ctx context.Context) (err error) {
+	if m.memory, err = openMemory(ctx, m.socket); err != nil {
 		return fmt.Errorf("memory file: %w", err)
 	}
-	m.usage = usage
 	return nil
 }
 
@@ -111,41 +119,21 @@ func loopbackOnly() *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 }
 
-// watch reports the machine's end.
-func (m *machine) watch() {
-	m.sentry = m.c.SandboxPid()
-	m.filestore = findFilestore(m.sentry)
-	// Not the container's own Wait: Close takes the sandbox away from it, perhaps
-	// before this goroutine runs, and reaps what Wait would reap.
-	box, id := m.c.Sandbox, m.c.ID
-	m.watcher.Add(1)
-	go func() {
-		defer m.watcher.Done()
-		status, err := box.Wait(id)
-		switch {
-		case m.isClosed():
-			err = nil
-		case err != nil:
-			err = fmt.Errorf("the sandbox's kernel ended: %w", err)
-		default:
-			err = fmt.Errorf("the sandbox's first process ended: %s", describe(status))
-		}
-		m.exit <- engine.Exit{Err: err}
-		close(m.exit)
-	}()
-}
-
-func describe(s unix.WaitStatus) string {
-	if s.Signaled() {
-		return "killed by " + unix.SignalName(s.Signal())
+// look runs f while the machine's process ids are its own. An ended machine is
+// ErrEnded.
+func (m *machine) look(f func() error) error {
+	m.state.RLock()
+	defer m.state.RUnlock()
+	if m.closed {
+		return engine.ErrEnded
 	}
-	return "exit status " + strconv.Itoa(s.ExitStatus())
+	return f()
 }
 
-func (m *machine) isClosed() bool {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	return m.closed
+// kill ends the sentry, and with it every call into it. The gofer ends by itself
+// when it has seen that; if it goes first, the end of the sentry takes longer.
+func (m *machine) kill() {
+	_ = m.look(func() error { return unix.Kill(m.sentry, unix.SIGKILL) })
 }
 
 // Dial implements engine.Machine.
@@ -154,7 +142,7 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	switch {
 	case errors.Is(err, channel.ErrRefused):
 		return nil, fmt.Errorf("gvisor: port %d: %w", port, engine.ErrPortClosed)
-	case err != nil && m.isClosed():
+	case err != nil && m.ending.Load():
 		return nil, fmt.Errorf("gvisor: port %d: %w", port, engine.ErrEnded)
 	case err != nil:
 		return nil, fmt.Errorf("gvisor: port %d: %w", port, err)
@@ -164,41 +152,47 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // Checkpoint implements engine.Machine. The channel stays open: its messages
 // are atomic, and a restored guest is greeted with a new session.
-func (m *machine) Checkpoint(_ context.Context, dir string, opts engine.CheckpointOptions) error {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	if m.closed {
-		return engine.ErrEnded
-	}
-	err := m.c.Checkpoint(m.conf, dir, sandbox.CheckpointOpts{
-		Compression:               statefile.CompressionLevelNone,
-		ExcludeCommittedZeroPages: true,
-		Resume:                    opts.Resume,
+func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.CheckpointOptions) error {
+	return m.change(ctx, "checkpoint", func() error {
+		err := m.c.Checkpoint(m.conf, dir, sandbox.CheckpointOpts{
+			Compression:               statefile.CompressionLevelNone,
+			ExcludeCommittedZeroPages: true,
+			Resume:                    opts.Resume,
+		})
+		m.saved = m.saved || err == nil && !opts.Resume
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("gvisor: checkpoint: %w", err)
-	}
-	return nil
 }
 
 // Pause implements engine.Machine.
-func (m *machine) Pause(context.Context) error {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	if m.closed {
-		return engine.ErrEnded
-	}
-	return m.c.Pause()
+func (m *machine) Pause(ctx context.Context) error {
+	return m.change(ctx, "pause", m.c.Pause)
 }
 
 // Resume implements engine.Machine.
-func (m *machine) Resume(context.Context) error {
+func (m *machine) Resume(ctx context.Context) error {
+	return m.change(ctx, "resume", m.c.Resume)
+}
+
+// change makes one of the calls that change the machine, one after the other.
+// gVisor cannot be asked to give one up: ctx is looked at before. Close ends one
+// that is under way.
+func (m *machine) change(ctx context.Context, what string, f func() error) error {
 	m.lifecycle.Lock()
 	defer m.lifecycle.Unlock()
-	if m.closed {
+	if m.ending.Load() || m.saved {
 		return engine.ErrEnded
 	}
-	return m.c.Resume()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		if m.ending.Load() {
+			return engine.ErrEnded
+		}
+		return fmt.Errorf("gvisor: %s: %w", what, err)
+	}
+	return nil
 }
 
 // findFilestore returns a path to the file that a sentry keeps the overlay in.
@@ -215,50 +209,45 @@ func findFilestore(sentry int) string {
 	return ""
 }
 
-// Usage implements engine.Machine. It reads a page that the sentry shares, the
+// Usage implements engine.Machine. It reads a counter that the sentry shares, the
 // size of its memory file and that of its overlay: no call into the machine.
-func (m *machine) Usage(context.Context) (engine.Usage, error) {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	if m.closed {
-		return engine.Usage{}, engine.ErrEnded
-	}
-	mapped, _, total, err := m.usage.Fetch()
-	if err != nil {
-		return engine.Usage{}, fmt.Errorf("gvisor: memory usage: %w", err)
-	}
-	p, err := readProcess(m.sentry)
-	if err != nil {
-		return engine.Usage{}, fmt.Errorf("gvisor: %w", err)
-	}
-	// total counts host files that are mapped, too; those are the page cache's.
-	u := engine.Usage{Memory: max(0, int64(total)-int64(mapped)), Overhead: p.anonymous, Cache: int64(mapped)}
-	var file unix.Stat_t
-	if m.filestore != "" && unix.Stat(m.filestore, &file) == nil {
-		u.Disk = file.Blocks * 512 // stat's unit, whatever the block size
-	}
-	return u, nil
+func (m *machine) Usage(context.Context) (u engine.Usage, err error) {
+	err = m.look(func() error {
+		used, mapped, err := m.memory.read()
+		if err != nil {
+			return fmt.Errorf("gvisor: memory usage: %w", err)
+		}
+		p, err := readProcess(m.sentry)
+		if err != nil {
+			return fmt.Errorf("gvisor: %w", err)
+		}
+		u = engine.Usage{Memory: used, Overhead: p.anonymous, Cache: mapped}
+		var file unix.Stat_t
+		if m.filestore != "" && unix.Stat(m.filestore, &file) == nil {
+			u.Disk = file.Blocks * 512 // stat's unit, whatever the block size
+		}
+		return nil
+	})
+	return u, err
 }
 
 // CPUTime implements engine.Machine. Code inside runs in processes of its own,
 // below the sentry; the time of those that ended is the sentry's.
-func (m *machine) CPUTime(context.Context) (time.Duration, error) {
-	m.lifecycle.Lock()
-	defer m.lifecycle.Unlock()
-	if m.closed {
-		return 0, engine.ErrEnded
-	}
-	sentry, err := readProcess(m.sentry)
-	if err != nil {
-		return 0, fmt.Errorf("gvisor: %w", err)
-	}
-	total := sentry.cpu
-	for _, pid := range descendants(m.sentry) {
-		if stub, err := readProcess(pid); err == nil { // else it ended just now
-			total += stub.cpu
+func (m *machine) CPUTime(context.Context) (total time.Duration, err error) {
+	err = m.look(func() error {
+		sentry, err := readProcess(m.sentry)
+		if err != nil {
+			return fmt.Errorf("gvisor: %w", err)
 		}
-	}
-	return total, nil
+		total = sentry.cpu
+		for _, pid := range descendants(m.sentry) {
+			if stub, err := readProcess(pid); err == nil { // else it ended just now
+				total += stub.cpu
+			}
+		}
+		return nil
+	})
+	return total, err
 }
 
 // Unenforced implements engine.Machine.
@@ -269,60 +258,34 @@ func (m *machine) Wait() <-chan engine.Exit { return m.exit }
 
 // Close implements engine.Machine.
 func (m *machine) Close() error {
-	m.lifecycle.Lock()
-	if m.closed {
-		m.lifecycle.Unlock()
-		return nil
+	m.closing.Do(func() { m.closeErr = m.close() })
+	return m.closeErr
+}
+
+func (m *machine) close() error {
+	m.ending.Store(true)
+	// A call that is under way would be waited for below.
+	if m.sentry > 0 {
+		m.kill()
 	}
+	m.state.Lock()
 	m.closed = true
+	m.state.Unlock()
+	defer m.engine.collect()
 	var errs []error
+	m.lifecycle.Lock()
 	if m.c != nil {
 		errs = append(errs, m.c.Destroy())
 	}
 	m.lifecycle.Unlock()
 	m.watcher.Wait()
+	errs = append(errs, m.memory.close())
 	if m.host != nil {
 		errs = append(errs, m.host.Close())
 	}
 	if m.group != nil {
 		errs = append(errs, m.group.Close())
 	}
-	errs = append(errs, os.RemoveAll(m.bundle))
-	return errors.Join(errs...)
-}
-
-// process is what /proc says of one of the host's processes.
-type process struct {
-	anonymous int64 // resident bytes that are not of a file, and not of the machine's memory file
-	cpu       time.Duration
-}
-
-// clockTick is USER_HZ, which is 100 on every architecture that Go runs on.
-const clockTick = time.Second / 100
-
-func readProcess(pid int) (process, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return process{}, err
-	}
-	// The second field may hold spaces and parentheses; it ends at the last ')'.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	statm, err := os.ReadFile(filepath.Join(dir, "statm"))
-	if err != nil {
-		return process{}, err
-	}
-	pages := strings.Fields(string(statm))
-	if len(fields) < 15 || len(pages) < 3 {
-		return process{}, fmt.Errorf("%s: unexpected form", dir)
-	}
-	var p process
-	for _, i := range []int{11, 12, 13, 14} { // utime, stime, cutime, cstime
-		n, _ := strconv.ParseInt(fields[i], 10, 64)
-		p.cpu += time.Duration(n) * clockTick
-	}
-	resident, _ := strconv.ParseInt(pages[1], 10, 64)
-	shared, _ := strconv.ParseInt(pages[2], 10, 64)
-	p.anonymous = (resident - shared) * int64(os.Getpagesize())
-	return p, nil
+	// Last: until nothing of it runs, nobody else may be that user.
+	return errors.Join(append(errs, os.RemoveAll(m.bundle), m.user.release())...)
 }

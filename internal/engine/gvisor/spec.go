@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 
@@ -10,8 +9,6 @@ import (
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
-
-type ociSpec = specs.Spec
 
 // channelFD is the descriptor on which the guest finds its channel to the host.
 const channelFD = 3
@@ -22,10 +19,6 @@ const (
 	shmSize = 64 << 20
 	runSize = 32 << 20
 )
-
-// hostUIDBase starts the range of host users that machines of a root server run
-// as: above every range that useradd or systemd hands out, below 2^31.
-const hostUIDBase = 0x70000000
 
 // capabilities is what uid 0 may do inside. gVisor's kernel grants them over
 // its own objects only; on the host they hold in the machine's empty user
@@ -39,7 +32,9 @@ var capabilities = []string{
 // beyond the limits that it sets, and be read by nobody.
 var firstProcess = []string{"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"}
 
-func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
+// ociSpec describes a machine to gVisor. Its host user is nil without root: then
+// the whole server is in a user namespace already, and gVisor nests one more.
+func ociSpec(spec engine.Spec, user *hostUser) *specs.Spec {
 	hostname := spec.Hostname
 	if hostname == "" {
 		hostname = spec.ID
@@ -52,6 +47,8 @@ func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
 		Version:  "1.0.2",
 		Hostname: hostname,
 		Root:     &specs.Root{Path: spec.Root},
+		// What the limits are, for those who size themselves by them.
+		Annotations: shownLimits(spec.Limits),
 		Process: &specs.Process{
 			Args: spec.Args,
 			Env:  spec.Env,
@@ -82,11 +79,10 @@ func (e *Engine) ociSpec(spec engine.Spec) *ociSpec {
 		oci.Process.Rlimits = append(oci.Process.Rlimits,
 			specs.POSIXRlimit{Type: "RLIMIT_FSIZE", Soft: uint64(spec.Limits.Disk), Hard: uint64(spec.Limits.Disk)})
 	}
-	if e.root {
+	if user != nil {
 		// Whoever breaks out of a machine is a user that owns nothing, not even
-		// another machine. (Without root the whole server is in a user
-		// namespace already, and gVisor nests one more.)
-		id := specs.LinuxIDMapping{HostID: hostUIDBase + rand.Uint32N(1<<24), Size: 1}
+		// another machine.
+		id := specs.LinuxIDMapping{HostID: user.id, Size: 1}
 		oci.Linux.Namespaces = append(oci.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 		oci.Linux.UIDMappings = []specs.LinuxIDMapping{id}
 		oci.Linux.GIDMappings = []specs.LinuxIDMapping{id}
