@@ -181,5 +181,9 @@ func parseMemory(meminfo string) (memoryUse, error) {
 		return memoryUse{}, errors.New("/proc/meminfo does not say how much memory there is")
 	}
 	cache := max(0, kb["Cached"]+kb["Buffers"]+kb["SReclaimable"]-kb["Shmem"])
-	return memoryUse{total: total, used: max(0, total-free-cache), cache: cache}, nil
+	// The total is the sandbox's limit, and the host's files that are mapped are no
+	// part of that: with many of them nothing is free, and the difference says too
+	// little. gVisor counts shared memory among the anonymous.
+	used := max(total-free-cache, kb["AnonPages"], 0)
+	return memoryUse{total: total, used: used, cache: cache}, nil
 }

@@ -78,6 +78,11 @@ func TestKernelNumbers(t *testing.T) {
 	if want := (memoryUse{1000 << 10, 550 << 10, 150 << 10}); err != nil || m != want {
 		t.Error(m, err)
 	}
+	// More files are mapped than memory is left: none of them is the sandbox's.
+	m, err = parseMemory("MemTotal:  512000 kB\nMemFree:  0 kB\nCached:  300000 kB\nAnonPages:  400000 kB\nShmem:  0 kB\n")
+	if want := (memoryUse{512000 << 10, 400000 << 10, 300000 << 10}); err != nil || m != want {
+		t.Error(m, err)
+	}
 	if _, err := parseMemory("MemFree: 1 kB"); err == nil {
 		t.Error("no total, no error")
 	}
