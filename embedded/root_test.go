@@ -93,6 +93,58 @@ func TestHostileRoot(t *testing.T) {
 	t.Run("token", testToken)
 	t.Run("kernel", testRootKernel)
 	t.Run("first_process", testFirstProcess)
+	t.Run("user_namespace", testUserNamespace)
+}
+
+// testUserNamespace attacks from a user namespace that code made for itself, in
+// which it has every capability, CAP_SYS_ADMIN and CAP_SYS_PTRACE too. They hold
+// over what is made there, and over nothing of process 1's.
+func testUserNamespace(t *testing.T) {
+	sbx := create(t, cubby.WithLimits(cubby.Limits{PIDs: 64}))
+	const attacks = `
+grep -q '^CapEff:.*fff' /proc/self/status && echo all capabilities
+cat /proc/1/environ /proc/1/mem /proc/1/maps && echo read process 1
+ls -l /proc/1/fd | grep -q '[-]>' && echo saw descriptors of process 1
+nsenter -t 1 -m true && echo entered namespaces of process 1
+prlimit --nproc=100000:100000 true && echo lifted its own limit
+umount /proc && echo unmounted /proc
+umount -l /dev/shm && echo unmounted /dev/shm
+mount -o remount,rw /sys && echo made /sys writable
+hostname elsewhere && echo renamed the sandbox
+date -s 2001-01-01 >/dev/null && echo set the clock
+mount -t proc none /mnt && cat /mnt/1/environ && echo read process 1 in another proc
+true`
+	for _, who := range []string{"", "sudo "} {
+		t.Run(strings.TrimSpace("user "+who), func(t *testing.T) {
+			ex := run(t, sbx, who+"unshare --user --map-root-user --mount bash 2>/dev/null <<'EOF'"+attacks+"\nEOF", bash, cubby.WithTimeout(time.Minute))
+			if ex.Stdout != "all capabilities\n" {
+				t.Errorf("%q %q", ex.Stdout, ex.Stderr)
+			}
+		})
+	}
+	// Root may signal process 1 without any namespace: see first_process.
+	if ex := run(t, sbx, "unshare --user --map-root-user kill -STOP 1 2>/dev/null || echo refused", bash); ex.Stdout != "refused\n" {
+		t.Errorf("the user stopped process 1: %q", ex.Stdout)
+	}
+	// Nor does the number of processes grow with the namespaces.
+	ex := run(t, sbx, `unshare --user --map-root-user /usr/bin/python3 -c '
+import os, signal
+kids = []
+try:
+    while len(kids) < 100:
+        kids.append(os.fork())
+        if kids[-1] == 0: signal.pause()
+except OSError: pass
+for pid in kids: os.kill(pid, 9)
+print(len(kids) < 64)'`, bash, cubby.WithTimeout(time.Minute))
+	if ex.Stdout != "True\n" {
+		t.Errorf("more processes than the limit: %q %q", ex.Stdout, ex.Stderr)
+	}
+	// A control group can be left there by root only, who then outlives its cell.
+	ex = run(t, sbx, `unshare --user --map-root-user --mount bash -c 'mount -t cgroup -o pids none /mnt && echo $$ > /mnt/cgroup.procs' 2>/dev/null && echo left; true`, bash)
+	if ex.Stdout != "" {
+		t.Errorf("the user left its cell: %q", ex.Stdout)
+	}
 }
 
 // testRootForkBomb lets a bomb go off as root: it stays within its number and can

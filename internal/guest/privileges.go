@@ -19,7 +19,8 @@ import (
 // program in its own place. Otherwise
 //   - with CAP_SYS_PTRACE root could read the token out of process 1,
 //   - with CAP_SYS_RESOURCE or CAP_SYS_ADMIN no RLIMIT_NPROC would hold for it,
-//   - with CAP_SYS_ADMIN it could mount the cgroups and leave that of its cell.
+//   - with CAP_SYS_ADMIN it could mount the cgroups and leave that of its cell
+//     (in a user namespace of its own root still can: see SECURITY.md).
 func withhold() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
