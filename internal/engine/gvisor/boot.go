@@ -105,6 +105,11 @@ func (m *machine) create(ctx context.Context, oci *specs.Spec, guestEnd *os.File
 	// What is opened in between, and a kernel without the call, is package
 	// early's.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	done, err := m.engine.nameHelper()
+	if err != nil {
+		return err
+	}
+	defer done()
 	leave := killUnborn(ctx, m.id)
 	m.c, err = container.New(m.conf, container.Args{
 		ID:        m.id,

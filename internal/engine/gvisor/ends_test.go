@@ -211,6 +211,7 @@ func TestStartGivenUp(t *testing.T) {
 				cancel()
 			}()
 			m, err := f.engine.Start(ctx, engine.Spec{ID: "stopped", Root: f.root.Dir, Args: hold})
+			cancel()
 			if err == nil {
 				// It was past what can be held up.
 				if err := m.Close(); err != nil {

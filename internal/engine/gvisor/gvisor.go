@@ -25,7 +25,6 @@ import (
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine"
@@ -62,7 +61,7 @@ type Engine struct {
 	cfg  Config
 	root bool // real root: machines get an unprivileged user namespace
 
-	helper *os.File // what gVisor's global of the helper's name leads to; may be nil
+	helper *os.File // what sentries and gofers execute; nil for the running program
 
 	// making holds a value while sentry and gofer of a machine are made, one
 	// machine at a time.
@@ -74,7 +73,7 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine. It sets gVisor's process-wide log target and helper.
+// New returns an engine. It sets gVisor's process-wide log target.
 func New(cfg Config) (*Engine, error) {
 	if len(cfg.StateDir) > MaxStateDir {
 		return nil, fmt.Errorf("gvisor: state folder %q: socket paths below it would be too long; set TMPDIR to a shorter one", cfg.StateDir)
@@ -82,11 +81,10 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	name, file, err := openHelper(cmp.Or(cfg.Helper, runningProgram))
+	file, err := openHelper(cmp.Or(cfg.Helper, runningProgram))
 	if err != nil {
 		return nil, err
 	}
-	specutils.ExePath = name
 	gvlog.SetTarget(gvlog.GoogleEmitter{Writer: &gvlog.Writer{Next: logWriter{cfg.Logger}}})
 	root, err := initialUserNamespace()
 	if err != nil {
