@@ -51,12 +51,44 @@ describe('what create refuses', () => {
   });
 });
 
+describe('wrong values are refused in words that name them', () => {
+  let sandbox;
+  before(async () => {
+    sandbox = await create();
+  });
+  for (const [name, call, says] of [
+    ['a time without end', () => sandbox.setTimeout(1e12), /400: Timeout cannot be greater than 24 hours/],
+    ['a time that is no number', () => sandbox.setTimeout(NaN), /400: .*timeout is missing/],
+    ['a connection without end', () => Sandbox.connect(sandbox.sandboxId, { timeoutMs: 1e12 }), /400: Timeout cannot be greater/],
+    ['metadata of numbers', () => Sandbox.create({ metadata: { a: 1 } }), /400: .*metadata: a string was expected, not number/],
+    ['metadata that are a list', () => Sandbox.create({ metadata: [] }), /400: .*metadata: an object was expected, not array/],
+    ['too much metadata', () => Sandbox.create({ metadata: { a: 'x'.repeat(70_000) } }), /400: metadata has 70001 bytes: at most 65536/],
+    ['variables of numbers', () => Sandbox.create({ envs: { A: 1 } }), /400: .*envVars: a string was expected, not number/],
+    ['a variable without a name', () => Sandbox.create({ envs: { '': 'x' } }), /400: envVars: "" is no name/],
+    ['a tag that is not there', () => Sandbox.create('base:v9'), /404: tag 'v9' does not exist for template 'base'/],
+    ['a name as long as a page', () => Sandbox.create('x'.repeat(10_000)), /404: template 'x{64}…' not found/],
+    ['a page of none', () => Sandbox.list({ limit: 0 }).nextItems(), /400: limit must be a number from 1 on/],
+    ['a page that never was', () => Sandbox.list({ nextToken: 'xx' }).nextItems(), /400: Invalid next token/],
+    ['a state that is none', () => Sandbox.list({ query: { state: ['gone'] } }).nextItems(), /400: state must be running or paused, not "gone"/],
+    ['measures backwards', () => sandbox.getMetrics({ start: new Date(2000), end: new Date(1000) }), /400: start time cannot be after end time/],
+    ['an id that is none', () => Sandbox.getInfo('../x'), /400: Invalid sandbox ID/],
+  ]) test(name, () => assert.rejects(call(), error('SandboxError', says)));
+});
+
+test('a sandbox that ended says why where the packages show what the server says', { skip: secure ? false : 'who has no token is not told' }, async () => {
+  const sandbox = await create();
+  await sandbox.kill();
+  await assert.rejects(sandbox.files.read('x'), error('TimeoutError', /ended at .*: it was killed/));
+  await assert.rejects(sandbox.runCode('1'), error('TimeoutError', /it was killed/));
+});
+
 describe('what is not there yet answers 501, and the SDK says so', () => {
   let sandbox;
   before(async () => {
     sandbox = await create();
   });
-  const later = (name = 'SandboxError') => error(name, /501/);
+  // What to do instead is part of the message, for that is all there is to see.
+  const later = (name = 'SandboxError') => error(name, /501.*not implemented: .* yet: \w+/);
 
   test('pausing', async () => {
     await assert.rejects(sandbox.pause(), later());
