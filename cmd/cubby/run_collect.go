@@ -68,8 +68,8 @@ func (c *collector) after(ctx context.Context, results []cubby.Result) error {
 	return c.picturesHere(results)
 }
 
-// filter leaves out what was there before, and the caches and settings that
-// tools keep in hidden folders.
+// filter leaves out what was there before, and the settings that tools keep in
+// hidden folders; caches without a word.
 func (c *collector) filter(e cubby.Entry) error {
 	old, ok := c.known[e.Path]
 	if ok && old.Size == e.Size && old.Mode == e.Mode && old.ModTime.Equal(e.ModTime) && old.Target == e.Target {
@@ -77,7 +77,7 @@ func (c *collector) filter(e cubby.Entry) error {
 	}
 	rel := strings.TrimPrefix(e.Path, cubby.Home+"/")
 	if top, _, below := strings.Cut(rel, "/"); strings.HasPrefix(top, ".") && (below || e.IsDir()) {
-		if !e.IsDir() {
+		if !e.IsDir() && top != ".cache" {
 			c.hidden[top]++
 		}
 		return cubby.ErrSkip

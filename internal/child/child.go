@@ -192,6 +192,7 @@ type private struct {
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
+	fonts   *fonts // nil without matplotlib
 }
 
 // open builds the child's parts; on an error, what it returns is to be closed
@@ -261,6 +262,9 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		cfg.Recorder = recorder{p.store}
 	}
 	p.host = host.New(cfg)
+	if key := template.FontKey(tools); key != "" {
+		p.fonts = provideFonts(key, root, cfg)
+	}
 	if p.store != nil {
 		if err := p.firstKey(ctx); err != nil {
 			return p, err
@@ -271,6 +275,9 @@ func open(ctx context.Context, opts Options) (*private, error) {
 
 func (p *private) close() error {
 	var errs []error
+	if p.fonts != nil {
+		p.fonts.close()
+	}
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
 	}
@@ -306,6 +313,7 @@ func environment(root template.Root, tools template.Toolchain) []string {
 	return []string{
 		"PATH=" + root.Path,
 		"LANG=C.UTF-8",
+		"MPLCONFIGDIR=" + template.FontDir,
 		"CUBBY_PYTHON=" + root.Python, "CUBBY_PYTHON_MISSING=" + tools.Python.Missing,
 		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,
 		"CUBBY_BASH=" + root.Bash, "CUBBY_BASH_MISSING=" + tools.Bash.Missing,

@@ -41,6 +41,7 @@ var downloaders = []string{"npm", "pnpm", "yarn", "uv", "apt", "apt-get"}
 func (c *composer) tools(tc Toolchain, searchPath string) {
 	c.mkdir(wrapperDir, 0o755)
 	c.mkdir(fallbackDir, 0o755)
+	c.mkdir(FontDir, 0o777)
 	c.mkdirAll(path.Dir(NetworkFile))
 	c.write(NetworkFile, networkClosed, 0o644)
 	c.mkdirAll(path.Dir(PipClosedFile))
