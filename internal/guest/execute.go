@@ -24,12 +24,13 @@ import (
 
 const (
 	defaultMaxOutput = 64 << 20
-	maxResults       = 128 << 20 // bytes of the results of one cell
-	keepaliveTime    = 5 * time.Second
+	maxResults       = 128 << 20       // bytes of the results of one cell
 	graceTime        = 2 * time.Second // between SIGINT and SIGKILL
 )
 
 var (
+	// keepaliveTime is between two signs of life of a call. Only a test sets it.
+	keepaliveTime = 5 * time.Second
 	// stuckTime is for a client to take output once its cell is over. Only a test
 	// sets it.
 	stuckTime = 10 * time.Second
@@ -58,8 +59,9 @@ type cell struct {
 	pressed atomic.Bool  // it ran when memory was over
 	writing atomic.Int64 // since when a write is under way, in Unix nanoseconds; 0 if none is
 
-	cutting sync.Mutex // guards cut and the deadline of writes
+	cutting sync.Mutex // guards the deadline of writes and what follows
 	cut     bool
+	closed  bool // the response belongs to the server again
 
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -140,6 +142,9 @@ func (c *cell) unread(d time.Duration) bool {
 func (c *cell) cutOff() {
 	c.cutting.Lock()
 	defer c.cutting.Unlock()
+	if c.closed {
+		return
+	}
 	c.cut = true
 	_ = c.rc.SetWriteDeadline(time.Unix(1, 0))
 }
@@ -148,9 +153,23 @@ func (c *cell) cutOff() {
 func (c *cell) hurry(d time.Duration) {
 	c.cutting.Lock()
 	defer c.cutting.Unlock()
-	if !c.cut {
+	if !c.cut && !c.closed {
 		_ = c.rc.SetWriteDeadline(time.Now().Add(d))
 	}
+}
+
+// close ends what the cell does to its response, which is the server's again: the
+// server flushes when the handler returns.
+func (c *cell) close() {
+	c.mu.Lock()
+	if c.flusher != nil { // else there was no line
+		c.flusher.Stop()
+	}
+	c.unflushed = false
+	c.mu.Unlock()
+	c.cutting.Lock()
+	c.closed = true
+	c.cutting.Unlock()
 }
 
 func (c *cell) wasCut() bool {
@@ -292,6 +311,7 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{}), last: time.Now()}
+	defer run.close()
 	q, status, err := g.makeProgram(c, req)
 	if err != nil {
 		writeText(w, status, err.Error())
@@ -605,10 +625,6 @@ func (c *cell) finish(start time.Time) {
 	c.end.DurationMS = time.Since(start).Milliseconds()
 	end := c.end
 	c.emit(protocol.Event{Type: protocol.EventEnd, EndOfExecution: &end})
-	if c.flusher != nil { // else the client left before the first line
-		c.flusher.Stop()
-	}
-	c.unflushed = false // the server flushes when the handler returns
 }
 
 func signalName(s syscall.Signal) string {

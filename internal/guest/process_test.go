@@ -3,12 +3,14 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -128,6 +130,47 @@ func (d deafClient) FlushError() error {
 	default:
 	}
 	return syscall.EPIPE
+}
+
+// leavingClient leaves when it gets a line.
+type leavingClient struct {
+	*httptest.ResponseRecorder
+	leave func()
+	over  atomic.Bool // the handler has returned
+	late  atomic.Int32
+}
+
+func (l *leavingClient) Write(b []byte) (int, error) {
+	l.leave()
+	return len(b), nil
+}
+
+func (l *leavingClient) FlushError() error {
+	if l.over.Load() {
+		l.late.Add(1)
+	}
+	return nil
+}
+
+// TestNothingIsFlushedLate has clients leave the queue at a sign of life: what was
+// to be flushed then is not, once the response belongs to the server again.
+func TestNothingIsFlushedLate(t *testing.T) {
+	defer func(d time.Duration) { keepaliveTime = d }(keepaliveTime)
+	keepaliveTime = time.Millisecond
+	b := newBox(t)
+	c := b.g.byDefault(python)
+	c.turn <- struct{}{}
+	defer c.give()
+	for range 20 {
+		ctx, leave := context.WithCancel(t.Context())
+		client := &leavingClient{ResponseRecorder: httptest.NewRecorder(), leave: leave}
+		b.g.CodeInterpreter().ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodPost, "/execute", strings.NewReader(`{"code": "1"}`)))
+		client.over.Store(true)
+		time.Sleep(3 * flushDelay) // nothing tells that nothing happens
+		if client.late.Load() > 0 {
+			t.Fatal("flushed after the handler's return")
+		}
+	}
 }
 
 // TestClientThatLeavesTheQueue has a client leave while its call waits for a
