@@ -7,7 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
 // TestEndedSandboxesLeaveNothing kills sandboxes that used memory and looks at the
@@ -47,6 +51,31 @@ for i in range(0, len(data), 4096): data[i] = 1`
 	// Package os keeps a descriptor of each process until the collector runs.
 	if after := openFiles(t, child); len(after) > before+6+2*12 {
 		t.Errorf("%d descriptors were open, and after twelve sandboxes %d: %q", before, len(after), after)
+	}
+}
+
+// TestKilledChildLeavesNoCgroups: the program that embeds a child which is killed
+// removes the control groups, when it closes at the latest.
+func TestKilledChildLeavesNoCgroups(t *testing.T) {
+	testenv.CheckLeaks(t)
+	c, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	child := childProcess(t)
+	if len(testenv.CgroupsOf(child)) == 0 {
+		t.Skip("no control group can be made on this machine")
+	}
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close() // it says that the child was killed
+	if left := testenv.CgroupsOf(child); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
@@ -74,6 +75,7 @@ type Child struct {
 	life    *os.File // closing it ends the child
 	exited  chan struct{}
 	waitErr error
+	swept   chan struct{} // closed when nothing is left in the control groups
 	tail    *tail
 	timeout time.Duration
 
@@ -84,7 +86,7 @@ type Child struct {
 // Start returns once the child serves. It takes over cfg.RunDir, also when it
 // fails. Its errors are *Error, or ctx's.
 func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
-	c := &Child{exited: make(chan struct{}), runDir: cfg.RunDir, tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
+	c := &Child{exited: make(chan struct{}), swept: make(chan struct{}), runDir: cfg.RunDir, tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
 	defer func() {
 		if err != nil {
 			c.cleanUp()
@@ -132,6 +134,10 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	go func() {
 		c.waitErr = c.cmd.Wait()
 		close(c.exited)
+		if !c.cmd.ProcessState.Success() {
+			sweepCgroups()
+		}
+		close(c.swept)
 	}()
 	c.Hello, err = c.await(ctx, readyR)
 	if err == nil {
@@ -271,9 +277,18 @@ func (c *Child) Close() error {
 			<-c.exited
 			c.closeErr = fmt.Errorf("the child did not end within %v and was killed", c.timeout)
 		}
+		<-c.swept
 		c.cleanUp()
 	})
 	return c.closeErr
+}
+
+// sweepCgroups removes the control groups of a child that could not do so itself,
+// once what was in them has ended. What it does not find, the next start removes.
+func sweepCgroups() {
+	if groups, err := cgroup.Detect("", "", ""); err == nil {
+		_, _ = groups.Sweep()
+	}
 }
 
 // Kill ends the child without asking.

@@ -168,6 +168,13 @@ func family(pid int) []int {
 	return all
 }
 
+// CgroupsOf lists the groups of the server with that process id.
+func CgroupsOf(pid int) []string {
+	return slices.DeleteFunc(cgroups(), func(group string) bool {
+		return !strings.HasPrefix(filepath.Base(group), strconv.Itoa(pid)+".")
+	})
+}
+
 // cgroups lists Cubby's groups: they are in folders named cubby, below the cgroup
 // of this process. Those below others are other people's.
 func cgroups() []string {
