@@ -45,3 +45,6 @@ func (s session) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput
 }
 
 func (s session) Close() error { return nil }
+
+// Unwrap implements [codeexec.Unwrapper].
+func (s session) Unwrap() codeexec.CodeExecutor { return s.CodeExecutor }

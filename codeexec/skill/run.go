@@ -104,10 +104,9 @@ func (t *Tools) run(ctx context.Context, in RunInput) (RunOutput, error) {
 // start prepares a command and starts it. If the workspace turns out to be lost
 // before anything was started, that happens once more in a new one.
 func (t *Tools) start(ctx context.Context, in RunInput, begin func(*prepared) error) (*prepared, error) {
-	for again, renewed := true, false; ; again = false {
+	for again := true; ; again = false {
 		p, err := t.prepare(ctx, in)
 		if err == nil {
-			p.renewed = renewed || p.renewed
 			if err = begin(p); err == nil {
 				return p, nil
 			}
@@ -116,7 +115,6 @@ func (t *Tools) start(ctx context.Context, in RunInput, begin func(*prepared) er
 		if !again || !codeexec.IsWorkspaceRetrySafe(err) {
 			return nil, err
 		}
-		renewed = true
 	}
 }
 
@@ -126,8 +124,6 @@ type prepared struct {
 	handle codeexec.WorkspaceHandle
 	spec   codeexec.RunProgramSpec
 	staged []StagedInput
-	// renewed says that the workspace is another one than in the call before.
-	renewed bool
 }
 
 // venv puts a skill's own Python on PATH before it runs a command.
@@ -152,11 +148,11 @@ func (t *Tools) prepare(ctx context.Context, in RunInput) (*prepared, error) {
 			timeout = time.Duration(in.Timeout) * time.Second
 		}
 	}
-	h, renewed, err := t.workspace(ctx, in.Skill)
+	h, err := t.workspace(ctx, in.Skill)
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{in: in, handle: h, renewed: renewed}
+	p := &prepared{in: in, handle: h}
 	ws := h.Workspace
 	if len(in.Inputs) > 0 {
 		if err := t.cfg.Engine.FS().StageInputs(ctx, ws, in.Inputs); err != nil {
@@ -276,7 +272,7 @@ func (t *Tools) finish(ctx context.Context, p *prepared, r codeexec.RunResult) R
 			warn("%s had %d bytes; its middle is left out. Write long output to a file in out/", stream.name, len(stream.from))
 		}
 	}
-	if p.renewed {
+	if t.renewed() {
 		warn("the workspace was lost and has been made again: files of earlier commands are gone")
 	}
 	if r.Truncated {

@@ -14,6 +14,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/codeexec/skill"
+	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
@@ -88,4 +89,70 @@ func TestInASandbox(t *testing.T) {
 			t.Errorf("got %q, %+v", all, out)
 		}
 	})
+}
+
+// When the place of a conversation's workspace is lost, the next command runs in a
+// new one, and says so once: in a sandbox, in a pool, and for code that has made
+// the session's sandbox anew before.
+func TestWorkspaceThatIsLost(t *testing.T) {
+	testenv.CheckLeaks(t)
+	own, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { own.Close() })
+	pool, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(own.Client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close() })
+	executor, err := sandbox.New(t.Context(), sandbox.WithClient(own.Client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { executor.Close() })
+	touch := func(t *testing.T, id string) {
+		t.Helper()
+		if _, err := pool.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{ExecutionID: id, Code: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		engine codeexec.Engine
+		lose   func(t *testing.T)
+	}{
+		"a sandbox that ended": {executor.Engine(), func(t *testing.T) {
+			sbx, err := own.Get(t.Context(), executor.SandboxID())
+			if err == nil {
+				err = sbx.Kill(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Somebody else's code gets the new sandbox.
+			for range 2 {
+				if _, err = executor.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{ExecutionID: "other"}); err == nil {
+					return
+				}
+			}
+			t.Fatal(err)
+		}},
+		"a pool without room":             {pool.Engine(), func(t *testing.T) { touch(t, "other") }},
+		"a pool, and the session is back": {pool.Engine(), func(t *testing.T) { touch(t, "other"); touch(t, "mine") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tools := open(t, repository(t, folder(t, tool)), func(c *skill.Config) { c.Engine, c.ExecutionID = tc.engine, "mine" })
+			if out := run(t, tools, skill.RunInput{Command: "echo kept > work/mine"}); len(out.Warnings) > 0 {
+				t.Errorf("got %+v", out)
+			}
+			tc.lose(t)
+			out := run(t, tools, skill.RunInput{Command: "ls work/mine 2>/dev/null || echo gone"})
+			if out.Stdout != "gone\n" || !strings.Contains(strings.Join(out.Warnings, "\n"), "files of earlier commands are gone") {
+				t.Errorf("after the loss: %+v", out)
+			}
+			if out := run(t, tools, skill.RunInput{Command: "true"}); len(out.Warnings) > 0 {
+				t.Errorf("told twice: %+v", out)
+			}
+		})
+	}
 }

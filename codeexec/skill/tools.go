@@ -62,6 +62,8 @@ type Tools struct {
 	closed   bool
 	selected map[string][]string // documents of each skill that was loaded
 	sessions map[string]*running
+	handle   codeexec.WorkspaceHandle // of the last command
+	replaced bool                     // it took the place of one that was lost, and nobody was told
 
 	staging sync.Mutex
 	staged  map[string]string // fingerprints, by workspace and skill
@@ -136,22 +138,36 @@ func (t *Tools) check() error {
 
 // workspace returns the conversation's workspace with a skill in it. One that
 // was lost is made anew, once: nothing has run in it for this call.
-func (t *Tools) workspace(ctx context.Context, name string) (h codeexec.WorkspaceHandle, renewed bool, err error) {
+func (t *Tools) workspace(ctx context.Context, name string) (h codeexec.WorkspaceHandle, err error) {
 	if err := t.check(); err != nil {
-		return h, false, err
+		return h, err
 	}
 	for again := true; ; again = false {
 		if h, err = t.cfg.Workspaces.AcquireHandle(ctx, t.cfg.Engine.Manager(), t.cfg.ExecutionID); err != nil {
-			return h, false, err
+			return h, err
 		}
 		if err = t.stage(ctx, h.Workspace, name); err == nil {
-			return h, !again, nil
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			// The registry, too, replaces one whose sandbox is gone.
+			t.replaced = t.replaced || t.handle != codeexec.WorkspaceHandle{} && t.handle != h
+			t.handle = h
+			return h, nil
 		}
 		t.lost(h, err)
 		if !again || !codeexec.IsWorkspaceRetrySafe(err) {
-			return h, false, err
+			return h, err
 		}
 	}
+}
+
+// renewed reports, once, whether the workspace is another one than before.
+func (t *Tools) renewed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.replaced
+	t.replaced = false
+	return was
 }
 
 // lost forgets a workspace if an error says that it is no more.
