@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
 // Exit statuses of the command. Every other one is the status of the code that
@@ -19,10 +20,12 @@ const (
 	exitOK          = 0
 	exitFailed      = 1   // uncaught error in the code; a doctor that found something
 	exitUsage       = 2   // wrong use
+	exitLost        = 120 // the code ended well, but something that it printed or made is lost; Python's number for it
 	exitTimeout     = 124 // the code's time was over
 	exitCannotRun   = 125 // Cubby could not run it at all
 	exitInterrupted = 130 // Ctrl-C
 	exitOutOfMemory = 137 // the code's memory was over
+	exitBrokenPipe  = 141 // nobody reads standard output any more
 )
 
 // stdio are the standard streams.
@@ -46,14 +49,27 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // run is the whole program: it returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded)
+	code := execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded)
+	if code == exitBrokenPipe {
+		dieOfPipe()
+	}
+	return code
 }
 
 func execute(ctx context.Context, args []string, std stdio, open opener) int {
+	// Standard error stays as it is: processes inherit it.
+	out := &output{name: "standard output", w: std.out, told: std.err}
+	std.out = out
 	root := newRoot(std, open)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	return report(std.err, err)
+	code := report(std.err, root.ExecuteContext(ctx))
+	switch err := out.failure(); {
+	case brokenPipe(err):
+		return exitBrokenPipe
+	case err != nil && code == exitOK:
+		return exitLost
+	}
+	return code
 }
 
 // newRoot builds the command tree; nothing in it is shared between two calls.
@@ -71,6 +87,8 @@ func newRoot(std stdio, open opener) *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.Version = version.Version
+	root.SetVersionTemplate(version.Line("cubby"))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetIn(std.in)
 	root.SetOut(std.out)
@@ -87,7 +105,12 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		return usagef("unknown command %q\nsee %q", args[0], cmd.CommandPath()+" --help")
+		guess := ""
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			guess = "\ndid you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef("unknown command %q%s\nsee %q", args[0], guess, cmd.CommandPath()+" --help")
 	}
 	return usagef("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
 }
@@ -99,6 +122,9 @@ func report(w io.Writer, err error) int {
 	}
 	if s, ok := errors.AsType[status](err); ok {
 		return int(s)
+	}
+	if _, ok := errors.AsType[outputError](err); ok {
+		return exitLost // told already
 	}
 	var hint string
 	code, message := exitCannotRun, err.Error()

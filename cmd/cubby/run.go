@@ -179,10 +179,24 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// After the first signal the next one has its usual effect.
 	context.AfterFunc(ctx, stop)
+	defer catchPipe()()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	errs := &output{name: "standard error", w: r.std.err}
+	for _, o := range []io.Writer{r.std.out, errs} {
+		if o, ok := o.(*output); ok {
+			o.onLoss(func(err error) {
+				if brokenPipe(err) {
+					cancel(err) // nobody is left to run for
+				}
+			})
+		}
+	}
+	r.std.err = errs
 
 	var watched io.Writer
 	if terminal.Is(r.std.err) && !r.flags.json {
@@ -192,18 +206,35 @@ func (r *runner) run(ctx context.Context) (err error) {
 	defer r.spin.Stop()
 	r.screen = newScreen(r.std, r.flags.json)
 
+	err = r.opened(ctx)
+	r.spin.Stop()
+	cause := context.Cause(ctx)
+	switch {
+	case brokenPipe(cause):
+		return status(exitBrokenPipe)
+	case err != nil && cause != nil:
+		fmt.Fprintln(r.std.err, "cubby: interrupted")
+		return status(exitInterrupted)
+	case err == nil && errs.failure() != nil:
+		return status(exitLost)
+	}
+	return err
+}
+
+// opened runs the code in a Cubby of its own, which is gone when it returns.
+func (r *runner) opened(ctx context.Context) (err error) {
 	startCtx, started := r.startContext(ctx)
 	defer started()
 	client, closeClient, err := r.open(startCtx, r.flags.python, r.flags.node)
 	if err != nil {
-		return r.interrupted(ctx, r.tooSlow(startCtx, err))
+		return r.tooSlow(startCtx, err)
 	}
 	defer func() {
 		if cerr := closeClient(); cerr != nil && err == nil {
 			err = cerr
 		}
 	}()
-	return r.interrupted(ctx, r.inSandbox(ctx, startCtx, client))
+	return r.inSandbox(ctx, startCtx, client)
 }
 
 // leastStart is what a start gets at least: it takes a third of a second on an
@@ -228,16 +259,6 @@ func (r *runner) tooSlow(start context.Context, err error) error {
 		Op: "start", Code: cubby.CodeUnavailable, Err: fmt.Errorf("no sandbox was ready within %v, and the code was not run", r.startTime()),
 		Hint: "the machine may be too busy: a longer --timeout gives the start more time, too; `cubby doctor` tells whether sandboxes start here at all",
 	}
-}
-
-// interrupted gives Ctrl-C its own status, whatever it made fail.
-func (r *runner) interrupted(ctx context.Context, err error) error {
-	r.spin.Stop()
-	if err != nil && ctx.Err() != nil {
-		fmt.Fprintln(r.std.err, "cubby: interrupted")
-		return status(exitInterrupted)
-	}
-	return err
 }
 
 func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) error {

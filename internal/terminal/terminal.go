@@ -14,9 +14,12 @@ import (
 	"golang.org/x/term"
 )
 
+// File is what may be a terminal: an *os.File, or what stands for one.
+type File interface{ Fd() uintptr }
+
 // Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
