@@ -14,6 +14,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Defaults of [DownloadOptions].
@@ -21,8 +23,9 @@ const (
 	DefaultDownloadFiles = 100
 	DefaultDownloadBytes = 64 << 20
 
-	maxDepth    = 64   // directories below the one that is copied
-	maxNameSize = 1024 // bytes of a path that is copied
+	maxDepth    = 64    // directories below the one that is copied
+	maxNameSize = 1024  // bytes of a path that is copied
+	maxLeft     = 1_000 // entries that are named as left
 )
 
 // DownloadOptions bound [Files.Download].
@@ -35,10 +38,23 @@ type DownloadOptions struct {
 // ErrSkip makes [DownloadOptions.Filter] leave an entry without a word.
 var ErrSkip = errors.New("skipped")
 
+// Why something was left, for errors.Is. What else is left has a name that is not
+// safe here, or could not be read or written.
+var (
+	ErrTooManyFiles = errors.New("over the limit of files")
+	ErrTooManyBytes = errors.New("over the limit of bytes")
+	ErrTooDeep      = fmt.Errorf("deeper than %d folders", maxDepth)
+	// ErrNoContent is about what is never copied: links, devices, pipes, and
+	// folders of Git, which runs programs that it finds in there.
+	ErrNoContent = errors.New("is not copied")
+)
+
 // Download is what [Files.Download] did.
 type Download struct {
 	Files []Downloaded
-	Left  []Left
+	// Left names at most 1,000 entries, and LeftMore is how many more there are.
+	Left     []Left
+	LeftMore int
 }
 
 // Downloaded is a file that was copied.
@@ -58,15 +74,13 @@ type Left struct {
 // made if need be. Names from the sandbox are hostile: nothing is written
 // outside dir, no link is followed or made, and names that a terminal or
 // another system would take wrong are left. Existing files of the same name are
-// replaced, each as a whole. What is over the bounds of opts is left and named
-// in the answer, which is never nil when err is nil.
+// replaced, each as a whole. Empty folders count as files. What is over the bounds
+// of opts, or cannot be read or written, is left and named in the answer, which is
+// not nil once the local folder is there: also beside an error it says what was
+// copied.
 func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOptions) (*Download, error) {
 	const op = "download"
 	remote = inHome(remote)
-	entries, err := f.List(ctx, remote, maxDepth)
-	if err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
@@ -77,37 +91,62 @@ func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOp
 	defer root.Close()
 	d := downloader{
 		files: f, root: root, filter: opts.Filter,
-		full: map[string]bool{}, filesLeft: cmp.Or(opts.MaxFiles, DefaultDownloadFiles), bytesLeft: cmp.Or(opts.MaxBytes, DefaultDownloadBytes),
+		filesLeft: cmp.Or(opts.MaxFiles, DefaultDownloadFiles), bytesLeft: cmp.Or(opts.MaxBytes, DefaultDownloadBytes),
 	}
-	for _, e := range entries {
-		d.full[path.Dir(e.Path)] = true
+	// An entry is looked at when the next one has come: what is in a folder follows
+	// it.
+	var last *Entry
+	each := func(e *Entry) error {
+		before := last
+		last = e
+		if before == nil {
+			return nil
+		}
+		return d.take(ctx, remote, *before, e != nil && strings.HasPrefix(e.Path, before.Path+"/"))
 	}
-	for _, e := range entries {
-		rel, why := d.one(ctx, remote, e)
-		if ctx.Err() != nil {
-			return &d.done, fail(op, CodeCanceled, context.Cause(ctx))
-		}
-		if code := CodeOf(why); code == CodeSandboxGone || code == CodeUnavailable {
-			return &d.done, fail(op, code, why)
-		}
-		if why != nil && !errors.Is(why, ErrSkip) {
-			d.done.Left = append(d.done.Left, Left{rel, why})
-		}
+	err = f.Walk(ctx, remote, maxDepth, func(e Entry) error { return each(&e) })
+	if err == nil {
+		err = each(nil)
 	}
-	return &d.done, nil
+	switch {
+	case err == nil:
+		return &d.done, nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	return &d.done, fail(op, CodeCanceled, err)
 }
 
 type downloader struct {
 	files     Files
 	root      *os.Root
 	filter    func(Entry) error
-	full      map[string]bool // folders in which something was listed
 	filesLeft int
 	bytesLeft int64
 	done      Download
 }
 
-func (d *downloader) one(ctx context.Context, remote string, e Entry) (rel string, why error) {
+// take copies an entry or notes why not; full says that it is a folder in which
+// something was listed. Its error ends the download.
+func (d *downloader) take(ctx context.Context, remote string, e Entry, full bool) error {
+	rel, why := d.one(ctx, remote, e, full)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if code := CodeOf(why); code == CodeSandboxGone || code == CodeUnavailable {
+		return why
+	}
+	switch {
+	case why == nil || errors.Is(why, ErrSkip):
+	case len(d.done.Left) < maxLeft:
+		d.done.Left = append(d.done.Left, Left{rel, why})
+	default:
+		d.done.LeftMore++
+	}
+	return nil
+}
+
+func (d *downloader) one(ctx context.Context, remote string, e Entry, full bool) (rel string, why error) {
 	rel, err := relative(remote, e.Path)
 	if err != nil {
 		return cut(e.Path, maxNameSize), err
@@ -118,24 +157,16 @@ func (d *downloader) one(ctx context.Context, remote string, e Entry) (rel strin
 		}
 	}
 	switch {
-	case e.IsDir():
-		if err := d.root.MkdirAll(filepath.FromSlash(rel), 0o777); err != nil {
-			return rel, fmt.Errorf("cannot make the folder: %w", err)
-		}
-		if d.full[e.Path] {
-			return rel, nil
-		}
-		// Empty, or one that a listing passes over.
-		if _, err := d.files.List(ctx, e.Path, 1); CodeOf(err) == CodePermissionDenied {
-			return rel, err
-		}
-		return rel, nil
-	case !e.Mode.IsRegular():
-		return rel, fmt.Errorf("%s is not copied", kind(e.Mode))
+	case full:
+		return rel, nil // made with what is copied into it
+	case !e.IsDir() && !e.Mode.IsRegular():
+		return rel, fmt.Errorf("%s %w", kind(e.Mode), ErrNoContent)
 	case d.filesLeft <= 0:
-		return rel, errors.New("over the limit of files")
+		return rel, ErrTooManyFiles
+	case e.IsDir():
+		return rel, d.emptyFolder(ctx, rel, e)
 	case e.Size > d.bytesLeft:
-		return rel, errors.New("over the limit of bytes")
+		return rel, ErrTooManyBytes
 	}
 	n, err := d.copy(ctx, rel, e)
 	d.bytesLeft -= n
@@ -145,6 +176,22 @@ func (d *downloader) one(ctx context.Context, remote string, e Entry) (rel strin
 	d.filesLeft--
 	d.done.Files = append(d.done.Files, Downloaded{rel, n, localMode(e.Mode)})
 	return rel, nil
+}
+
+// emptyFolder makes a folder in which nothing was listed: it is empty, cannot be
+// read, or is the last one that a listing reaches. It counts as a file.
+func (d *downloader) emptyFolder(ctx context.Context, rel string, e Entry) error {
+	switch inside, err := d.files.list(ctx, e.Path, 1, protocol.HeaderListMax, "1"); {
+	case err != nil && CodeOf(err) != CodeNotFound:
+		return d.files.fail(ctx, "list", err)
+	case len(inside) > 0:
+		return ErrTooDeep
+	}
+	d.filesLeft--
+	if err := d.root.MkdirAll(filepath.FromSlash(rel), 0o777); err != nil {
+		return fmt.Errorf("cannot make the folder: %w", cause(err))
+	}
+	return nil
 }
 
 // copy writes to a new file first and renames it, so that a link or a device
@@ -158,26 +205,45 @@ func (d *downloader) copy(ctx context.Context, rel string, e Entry) (int64, erro
 	name := filepath.FromSlash(rel)
 	parent := filepath.Dir(name)
 	if err := d.root.MkdirAll(parent, 0o777); err != nil {
-		return 0, fmt.Errorf("cannot make the folder: %w", err)
+		return 0, fmt.Errorf("cannot make the folder: %w", cause(err))
 	}
 	temp := filepath.Join(parent, ".cubby-"+rand.Text())
 	file, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, localMode(e.Mode))
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("cannot be written: %w", cause(err))
 	}
 	// The size in the listing may be untrue.
 	n, err := io.Copy(file, io.LimitReader(body, d.bytesLeft+1))
-	err = errors.Join(err, file.Close())
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
 	if err == nil && n > d.bytesLeft {
-		n, err = 0, errors.New("over the limit of bytes")
+		n, err = 0, ErrTooManyBytes
 	}
 	if err == nil {
 		err = d.root.Rename(temp, name)
 	}
 	if err != nil {
-		err = errors.Join(err, d.root.Remove(temp))
+		_ = d.root.Remove(temp) // as far as that goes; the first error is the one to tell
+		switch local := cause(err); {
+		case local != err:
+			err = fmt.Errorf("cannot be written: %w", local)
+		case !errors.Is(err, ErrTooManyBytes):
+			err = fmt.Errorf("cannot be read: %w", err)
+		}
 	}
 	return n, err
+}
+
+// cause is a local error without the name of a file, which may be a temporary one.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // localMode keeps what is harmless of a file's mode: who may read and run it.
@@ -203,7 +269,7 @@ func relative(base, name string) (string, error) {
 	for part := range strings.SplitSeq(rel, "/") {
 		// Git runs programs that it finds in there.
 		if strings.EqualFold(strings.TrimRight(part, ". "), ".git") {
-			return "", errors.New("a .git folder is not copied")
+			return "", fmt.Errorf("a .git folder %w", ErrNoContent)
 		}
 	}
 	return rel, nil

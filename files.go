@@ -23,8 +23,12 @@ const Home = "/home/user"
 // MaxRead bounds [Files.Read], in bytes; [Files.Open] has no bound.
 const MaxRead = 256 << 20
 
-// maxEntries bounds a listing.
-const maxEntries = 100_000
+// Bounds of listings, in entries.
+const (
+	maxEntries = 100_000   // of one answer
+	walkPage   = 10_000    // of one page of a walk
+	maxWalk    = 1_000_000 // of a walk
+)
 
 // Files is the file system of a sandbox. Paths are slash-separated; relative
 // ones start in [Home], whoever the user is.
@@ -139,23 +143,61 @@ func (f Files) Stat(ctx context.Context, name string) (Entry, error) {
 // List lists a directory, depth levels deep (0 means 1), in lexical order,
 // parents first. Symbolic links are not followed. It fails with
 // [CodeNotFound], with [CodeInvalidArgument] when name is no directory, and
-// with [CodeInternal] beyond 100,000 entries.
+// with [CodeInternal] beyond 100,000 entries, which [Files.Walk] takes.
 func (f Files) List(ctx context.Context, name string, depth int) ([]Entry, error) {
 	const op = "list"
+	out, err := f.list(ctx, name, depth)
+	if err == nil && len(out) > maxEntries {
+		err = &Error{Code: CodeInternal, Err: fmt.Errorf("%s has more than %d entries", name, maxEntries)}
+	}
+	if err != nil {
+		return nil, f.fail(ctx, op, err)
+	}
+	return out, nil
+}
+
+// Walk calls each with what [Files.List] lists, entry by entry in the same order,
+// of which only a part is in memory at a time. It stops with the error that each
+// returns. A directory that changes meanwhile may have entries left out or shown
+// twice. It fails with [CodeInternal] beyond a million entries, after those.
+func (f Files) Walk(ctx context.Context, name string, depth int, each func(Entry) error) error {
+	const op = "walk"
+	first := ""
+	for seen := 0; seen < maxWalk; {
+		entries, err := f.list(ctx, name, depth, protocol.HeaderListSkip, strconv.Itoa(seen), protocol.HeaderListMax, strconv.Itoa(walkPage))
+		if err != nil {
+			return f.fail(ctx, op, err)
+		}
+		// A server that knows no pages sends everything, each time.
+		if len(entries) == 0 || entries[0].Path == first {
+			return nil
+		}
+		first = entries[0].Path
+		for _, e := range entries {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+		if seen += len(entries); len(entries) != walkPage {
+			return nil
+		}
+	}
+	return fail(op, CodeInternal, fmt.Errorf("%s has more than %d entries", name, maxWalk))
+}
+
+// list asks for a listing, or for a page of it.
+func (f Files) list(ctx context.Context, name string, depth int, header ...string) ([]Entry, error) {
 	var answer struct {
 		Entries []wireEntry `json:"entries"`
 	}
-	if err := f.filesystem(ctx, "ListDir", pathRequest{Path: inHome(name), Depth: max(depth, 1)}, &answer); err != nil {
-		return nil, f.fail(ctx, op, err)
-	}
-	if len(answer.Entries) > maxEntries {
-		return nil, fail(op, CodeInternal, fmt.Errorf("%s has more than %d entries", name, maxEntries))
+	if err := f.filesystem(ctx, "ListDir", pathRequest{Path: inHome(name), Depth: max(depth, 1)}, &answer, header...); err != nil {
+		return nil, err
 	}
 	out := make([]Entry, 0, len(answer.Entries))
 	for _, w := range answer.Entries {
 		e, err := w.entry()
 		if err != nil {
-			return nil, fail(op, CodeInternal, err)
+			return nil, &Error{Code: CodeInternal, Err: err}
 		}
 		out = append(out, e)
 	}

@@ -64,7 +64,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/v2/sandboxes":
 		f.create = string(body)
-		if strings.Contains(f.create, `"pids":7`) {
+		if strings.Contains(f.create, `"pids":77`) {
 			w.WriteHeader(http.StatusBadRequest)
 			io.WriteString(w, `{"code":400,"message":"a limit of processes cannot be enforced here","hint":"leave --pids out"}`)
 			return

@@ -123,8 +123,8 @@ func report(w io.Writer, err error) int {
 	if s, ok := errors.AsType[status](err); ok {
 		return int(s)
 	}
-	if _, ok := errors.AsType[outputError](err); ok {
-		return exitLost // told already
+	if _, ok := err.(outputError); ok {
+		return exitLost // told already, and nothing else went wrong
 	}
 	var hint string
 	code, message := exitCannotRun, err.Error()

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
+	"path"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,7 +68,8 @@ which is read ahead: give </dev/null where the rest is somebody else's, as in a
 loop of a shell that reads lines.
 
 Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted;
-137 out of memory; 2 wrong use; 125 Cubby could not run it at all.`,
+137 out of memory; 2 wrong use; 125 Cubby could not run it at all; 120 the code
+ended well, but output could not be written, or files of -o were left.`,
 		Example: `  cubby run -e 'print(6*7)'
   cubby run -f data.csv -o out analysis.py
   echo 'console.log(process.version)' | cubby run -l js -
@@ -141,25 +140,18 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 		if err != nil {
 			return nil, err
 		}
-		if !exists(sh.local) {
-			return nil, usagef("-f: no such file: %s", sh.local)
+		if err := readable(sh.local); err != nil {
+			return nil, err
+		}
+		for _, other := range r.shares {
+			if other.remote == sh.remote {
+				return nil, usagef("-f %s and -f %s both become %s", other.local, sh.local, sh.remote)
+			}
 		}
 		r.shares = append(r.shares, sh)
 	}
-	switch {
-	case f.cpus <= 0 || f.cpus > 1024:
-		return nil, usagef("--cpus %v: more than 0, at most 1024", f.cpus)
-	case f.pids < 1 || f.pids > 1<<22:
-		return nil, usagef("--pids %d: at least 1", f.pids)
-	case f.outMaxFiles < 1:
-		return nil, usagef("--out-max-files %d: at least 1", f.outMaxFiles)
-	case f.out == "" && changed("out"):
-		return nil, usagef("-o needs a folder")
-	}
-	if f.out != "" {
-		if info, err := os.Stat(f.out); err == nil && !info.IsDir() {
-			return nil, usagef("-o %s: not a folder", f.out)
-		}
+	if err := f.check(changed); err != nil {
+		return nil, err
 	}
 	// A default is the server's to set: it may not hold here, and is reported
 	// then. What was asked for must hold or is refused.
@@ -179,13 +171,10 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	// After the first signal the next one has its usual effect.
-	context.AfterFunc(ctx, stop)
-	defer catchPipe()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer onSignal(cancel)()
+	defer catchPipe()()
 	errs := &output{name: "standard error", w: r.std.err}
 	for _, o := range []io.Writer{r.std.out, errs} {
 		if o, ok := o.(*output); ok {
@@ -214,6 +203,9 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return status(exitBrokenPipe)
 	case err != nil && cause != nil:
 		fmt.Fprintln(r.std.err, "cubby: interrupted")
+		if by, ok := errors.AsType[signalError](cause); ok {
+			return status(128 + int(by.signal))
+		}
 		return status(exitInterrupted)
 	case err == nil && errs.failure() != nil:
 		return status(exitLost)
@@ -279,6 +271,9 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	}
 	input := standardInput(r.src, r.std.in)
 	c := &collector{files: sbx.Files(), flags: r.flags}
+	if p := r.src.program; p != "" && p != "-" {
+		c.source = cubby.Entry{Path: path.Join(cubby.Home, p), Size: int64(len(r.src.code))}
+	}
 	if err := c.before(ctx); err != nil {
 		return err
 	}
@@ -300,20 +295,27 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	if err != nil {
 		return err
 	}
-	if err := c.after(ctx, ex.Results); err != nil {
-		return err
-	}
+	cerr := c.after(ctx, ex.Results)
 	code := exitStatus(ex)
 	if r.flags.json {
-		if err := writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c.saved); err != nil {
-			return err
-		}
+		err = writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c)
 	} else {
 		r.notes(ex, c)
 	}
 	c.sayLeft(r.screen.notes)
-	if code != exitOK {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case cerr != nil:
+		// The code ran: its status comes first, what went wrong then is told.
+		report(r.screen.notes, cerr)
+		err = cerr
+	}
+	switch {
+	case code != exitOK:
 		return status(code)
+	case err != nil || c.lost:
+		return status(exitLost)
 	}
 	return nil
 }
@@ -363,7 +365,7 @@ func unwrapOp(err error) error {
 }
 
 // writeJSON prints the one object of --json.
-func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, saved []savedFile) error {
+func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, c *collector) error {
 	object := struct {
 		Stdout            string                `json:"stdout"`
 		Stderr            string                `json:"stderr"`
@@ -376,9 +378,11 @@ func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, 
 		Truncated         bool                  `json:"truncated"`
 		LimitsNotEnforced []string              `json:"limits_not_enforced"`
 		Files             []savedFile           `json:"files"`
+		Left              []leftFile            `json:"left"`      // at most 1,000
+		LeftMore          int                   `json:"left_more"` // beside those
 	}{
 		ex.Stdout, ex.Stderr, ex.Results, ex.Error, code, ex.Duration.Milliseconds(),
-		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, saved,
+		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, c.saved, c.left, c.more,
 	}
 	// Empty lists, not null: who reads this should not have to look for both.
 	if object.Results == nil {
@@ -389,6 +393,9 @@ func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, 
 	}
 	if object.Files == nil {
 		object.Files = []savedFile{}
+	}
+	if object.Left == nil {
+		object.Left = []leftFile{}
 	}
 	enc := json.NewEncoder(terminal.Sanitize(w, terminal.Is(w)))
 	enc.SetEscapeHTML(false)

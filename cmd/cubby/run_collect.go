@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +20,7 @@ const (
 	// maxPictureNames bounds the search for a free name in the current folder.
 	maxPictureNames = 10_000
 	maxShownLeft    = 20
+	maxListedLeft   = 1000 // in --json
 	snapshotDepth   = 64
 )
 
@@ -30,6 +33,12 @@ type savedFile struct {
 	shown string // for people
 }
 
+// leftFile is something that did not come back.
+type leftFile struct {
+	Path   string `json:"path"` // below the folder of -o, or the sandbox's own
+	Reason string `json:"reason"`
+}
+
 // collector brings new and changed files, and rich results, back.
 type collector struct {
 	files cubby.Files
@@ -38,7 +47,11 @@ type collector struct {
 	known  map[string]cubby.Entry
 	hidden map[string]int // files in hidden folders, by folder
 	saved  []savedFile
-	left   []cubby.Left
+	left   []leftFile
+	more   int  // entries that were left beside those
+	lost   bool // something with content is among what was left
+
+	source cubby.Entry // the file that the code itself became; it is no result
 }
 
 // before notes what is there, so that after can tell what is new.
@@ -46,15 +59,31 @@ func (c *collector) before(ctx context.Context) error {
 	if c.flags.out == "" {
 		return nil
 	}
-	entries, err := c.files.List(ctx, cubby.Home, snapshotDepth)
-	if err != nil {
-		return err
-	}
-	c.known = make(map[string]cubby.Entry, len(entries))
-	for _, e := range entries {
+	c.known = map[string]cubby.Entry{}
+	return c.files.Walk(ctx, cubby.Home, snapshotDepth, func(e cubby.Entry) error {
 		c.known[e.Path] = e
+		return nil
+	})
+}
+
+// leave notes that something did not come back, and why.
+func (c *collector) leave(name string, why error) {
+	reason := why.Error()
+	switch {
+	case errors.Is(why, cubby.ErrTooManyFiles):
+		reason = fmt.Sprintf("over the limit of %d files (--out-max-files)", c.flags.outMaxFiles)
+		if c.flags.out == "" {
+			reason = fmt.Sprintf("over the limit of %d pictures: -o takes more with --out-max-files", cubby.DefaultDownloadFiles)
+		}
+	case errors.Is(why, cubby.ErrTooManyBytes):
+		reason = fmt.Sprintf("over the limit of %s in all (--out-max-bytes)", c.flags.outMaxBytes.long())
 	}
-	return nil
+	c.lost = c.lost || !errors.Is(why, cubby.ErrNoContent)
+	if len(c.left) == maxListedLeft {
+		c.more++
+		return
+	}
+	c.left = append(c.left, leftFile{name, reason})
 }
 
 // after brings everything back: files first, then results.
@@ -75,9 +104,12 @@ func (c *collector) filter(e cubby.Entry) error {
 	if ok && old.Size == e.Size && old.Mode == e.Mode && old.ModTime.Equal(e.ModTime) && old.Target == e.Target {
 		return cubby.ErrSkip
 	}
+	if !ok && e.Path == c.source.Path && e.Size == c.source.Size {
+		return cubby.ErrSkip
+	}
 	rel := strings.TrimPrefix(e.Path, cubby.Home+"/")
 	if top, _, below := strings.Cut(rel, "/"); strings.HasPrefix(top, ".") && (below || e.IsDir()) {
-		if !e.IsDir() && top != ".cache" {
+		if _, ok := c.hidden[top]; !e.IsDir() && top != ".cache" && (ok || len(c.hidden) < maxListedLeft) {
 			c.hidden[top]++
 		}
 		return cubby.ErrSkip
@@ -93,16 +125,24 @@ func (c *collector) toFolder(ctx context.Context, results []cubby.Result) error 
 	d, err := c.files.Download(ctx, cubby.Home, c.flags.out, cubby.DownloadOptions{
 		MaxFiles: c.flags.outMaxFiles, MaxBytes: int64(c.flags.outMaxBytes), Filter: c.filter,
 	})
-	if err != nil {
+	if d == nil {
 		return err
 	}
-	c.left = d.Left
+	for _, l := range d.Left {
+		c.leave(l.Path, l.Why)
+	}
+	if d.LeftMore > 0 {
+		c.more, c.lost = c.more+d.LeftMore, true
+	}
 	taken := map[string]bool{}
 	bytesLeft := int64(c.flags.outMaxBytes)
 	for _, f := range d.Files {
 		taken[strings.ToLower(f.Path)] = true
 		bytesLeft -= f.Size
 		c.saved = append(c.saved, savedFile{f.Path, f.Size, "file", filepath.Join(c.flags.out, filepath.FromSlash(f.Path))})
+	}
+	if err != nil {
+		return err
 	}
 	root, err := os.OpenRoot(c.flags.out)
 	if err != nil {
@@ -123,18 +163,35 @@ func (c *collector) toFolder(ctx context.Context, results []cubby.Result) error 
 			}
 			taken[name] = true
 			size := int64(len(form.data))
-			if len(c.saved) >= c.flags.outMaxFiles || size > bytesLeft {
-				c.left = append(c.left, cubby.Left{Path: name, Why: errors.New("over the limit of files or bytes")})
+			why := replaceWithin(root, name, form.data, c.flags.outMaxFiles-len(c.saved), bytesLeft)
+			if why != nil {
+				c.leave(name, why)
 				continue
-			}
-			if err := replace(root, name, form.data); err != nil {
-				return err
 			}
 			bytesLeft -= size
 			c.saved = append(c.saved, savedFile{name, size, "result", filepath.Join(c.flags.out, name)})
 		}
 	}
 	return nil
+}
+
+// replaceWithin is replace within what the limits leave.
+func replaceWithin(root *os.Root, name string, data []byte, files int, bytes int64) error {
+	switch {
+	case files <= 0:
+		return cubby.ErrTooManyFiles
+	case int64(len(data)) > bytes:
+		return cubby.ErrTooManyBytes
+	}
+	return unwritten(replace(root, name, data))
+}
+
+// unwritten says of an error of ours only why, since who hears it knows the name.
+func unwritten(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("cannot be written: %w", e.Err)
+	}
+	return err
 }
 
 // replace writes a file of ours; a link that stands in its place is removed and
@@ -152,7 +209,13 @@ func create(root *os.Root, name string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = root.Remove(name) // a half is worse than nothing
+	}
+	return err
 }
 
 // picturesHere writes pictures to the current folder under names that are
@@ -167,12 +230,13 @@ func (c *collector) picturesHere(results []cubby.Result) error {
 	for _, r := range results {
 		for _, p := range pictures(r) {
 			if len(c.saved) >= cubby.DefaultDownloadFiles {
-				c.left = append(c.left, cubby.Left{Path: "picture" + p.ext, Why: errors.New("over the limit of files")})
+				c.leave("picture"+p.ext, cubby.ErrTooManyFiles)
 				continue
 			}
 			name, err := createFree(root, &n, p)
 			if err != nil {
-				return fmt.Errorf("write a picture: %w", err)
+				c.leave("picture"+p.ext, unwritten(err))
+				continue
 			}
 			c.saved = append(c.saved, savedFile{name, int64(len(p.data)), "result", name})
 		}
@@ -195,16 +259,16 @@ func createFree(root *os.Root, n *int, p form) (string, error) {
 
 // sayLeft lists what did not come back, and why.
 func (c *collector) sayLeft(w io.Writer) {
-	for i, l := range c.left {
-		if i == maxShownLeft {
-			fmt.Fprintf(w, "left: %d more\n", len(c.left)-i)
-			break
+	for i, l := range c.left[:min(len(c.left), maxShownLeft)] {
+		fmt.Fprintf(w, "left: %s: %s\n", printable(l.Path), l.Reason)
+		if i == maxShownLeft-1 && len(c.left)+c.more > maxShownLeft {
+			fmt.Fprintf(w, "left: %d more\n", len(c.left)+c.more-maxShownLeft)
 		}
-		fmt.Fprintf(w, "left: %s: %v\n", printable(l.Path), l.Why)
 	}
-	folders := 0
-	for name, n := range c.hidden {
-		if folders++; folders > maxShownLeft {
+	for i, name := range slices.Sorted(maps.Keys(c.hidden)) {
+		n := c.hidden[name]
+		if i == maxShownLeft {
+			fmt.Fprintf(w, "left: %d more hidden folders\n", len(c.hidden)-i)
 			break
 		}
 		fmt.Fprintf(w, "left: %s: %d files in a hidden folder\n", printable(name), n)

@@ -220,6 +220,18 @@ func parseShare(s string, exists func(string) bool) (share, error) {
 	return share{local, path.Clean(remote)}, nil
 }
 
+// readable says of what -f names why it cannot be sent.
+func readable(name string) error {
+	f, err := os.Open(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return usagef("-f: no such file: %s", name)
+	case err != nil:
+		return usagef("-f: %w", err)
+	}
+	return f.Close()
+}
+
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
@@ -243,12 +255,22 @@ func (b *bytesValue) Type() string { return "size" }
 func (b *bytesValue) String() string {
 	n := int64(*b)
 	switch {
+	case n >= 1<<40 && n%(1<<40) == 0:
+		return strconv.FormatInt(n>>40, 10) + "TiB"
 	case n >= 1<<30 && n%(1<<30) == 0:
 		return strconv.FormatInt(n>>30, 10) + "GiB"
 	case n >= 1<<20 && n%(1<<20) == 0:
 		return strconv.FormatInt(n>>20, 10) + "MiB"
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// long is the size with its unit, for sentences.
+func (b bytesValue) long() string {
+	if s := b.String(); strings.HasSuffix(s, "B") {
+		return s
+	}
+	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
 func (b *bytesValue) Set(s string) error {
@@ -325,4 +347,56 @@ func parseEnv(list []string) (map[string]string, error) {
 		env[k] = v
 	}
 	return env, nil
+}
+
+// What a sandbox may be asked for.
+const (
+	minMemory, maxMemory = 16 << 20, 1 << 40 // bytes
+	minDisk, maxDisk     = 1 << 20, 1 << 44  // bytes
+	minCPUs, maxCPUs     = 0.01, 1024
+	minPIDs, maxPIDs     = 8, 1 << 16
+)
+
+// check refuses what no server would grant, before one is started.
+func (f *runFlags) check(changed func(string) bool) error {
+	for _, s := range []struct {
+		flag     string
+		v        bytesValue
+		min, max bytesValue
+	}{
+		{"--memory", f.memory, minMemory, maxMemory},
+		{"--disk", f.disk, minDisk, maxDisk},
+	} {
+		switch {
+		case s.v < s.min:
+			return usagef("%s: %s is too little: at least %s", s.flag, s.v.long(), s.min.long())
+		case s.v > s.max:
+			return usagef("%s: %s is too much: at most %s", s.flag, s.v.long(), s.max.long())
+		}
+	}
+	switch {
+	case !(f.cpus > 0): // also what is no number
+		return usagef("--cpus: %v is not more than 0", f.cpus)
+	case f.cpus < minCPUs || f.cpus > maxCPUs:
+		return usagef("--cpus: %v is not between %v and %v", f.cpus, minCPUs, maxCPUs)
+	case f.pids < minPIDs || f.pids > maxPIDs:
+		return usagef("--pids: %d is not between %d and %d", f.pids, minPIDs, maxPIDs)
+	case f.outMaxFiles < 1:
+		return usagef("--out-max-files: %d is too little: at least 1", f.outMaxFiles)
+	}
+	for flag, v := range map[string]string{"out": f.out, "language": f.language, "python": f.python, "node": f.node} {
+		if v == "" && changed(flag) {
+			return usagef("--%s: nothing is given", flag)
+		}
+	}
+	if f.out == "" {
+		return nil
+	}
+	switch info, err := os.Stat(f.out); {
+	case err == nil && !info.IsDir():
+		return usagef("--out: %s is not a folder", f.out)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return usagef("--out: %w", err)
+	}
+	return nil
 }

@@ -200,7 +200,14 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[en
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is not a directory", name))
 	}
 	l := listing{g: s.g, ctx: ctx}
-	if err := l.dir(name, max(1, req.Msg.GetDepth())); err != nil {
+	for header, n := range map[string]*int{protocol.HeaderListSkip: &l.skip, protocol.HeaderListMax: &l.max} {
+		if v := req.Header().Get(header); v != "" {
+			if *n, err = strconv.Atoi(v); err != nil || *n < 0 {
+				return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s: %q is no number", header, v))
+			}
+		}
+	}
+	if err := l.dir(name, max(1, req.Msg.GetDepth())); err != nil && !errors.Is(err, errPageFull) {
 		return nil, err
 	}
 	return connect.NewResponse(&envd.ListDirResponse{Entries: l.entries}), nil
@@ -210,9 +217,13 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[en
 type listing struct {
 	g       *Guest
 	ctx     context.Context
+	skip    int // entries that come before the page
+	max     int // entries of the page; 0 is no page
 	entries []*envd.EntryInfo
 	bytes   int
 }
+
+var errPageFull = errors.New("the page is full")
 
 func (l *listing) dir(dir string, depth uint32) error {
 	if err := l.ctx.Err(); err != nil {
@@ -224,20 +235,9 @@ func (l *listing) dir(dir string, depth uint32) error {
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
-		st, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile
+		if err := l.add(name, e); err != nil {
+			return err
 		}
-		entry := &envd.EntryInfo{Name: strings.ToValidUTF8(e.Name(), "\uFFFD"), Path: strings.ToValidUTF8(name, "\uFFFD"), Type: fileType(e.Type())}
-		if err == nil { // else the folder tells names and nothing more
-			entry = l.g.entry(name, st)
-		}
-		l.bytes += proto.Size(entry)
-		if len(l.entries) == maxEntries || l.bytes > maxListBytes {
-			return connect.NewError(connect.CodeResourceExhausted,
-				fmt.Errorf("more than %d entries or %d MiB of them: list a smaller part", maxEntries, maxListBytes>>20))
-		}
-		l.entries = append(l.entries, entry)
 		if !e.IsDir() || depth <= 1 {
 			continue
 		}
@@ -245,6 +245,32 @@ func (l *listing) dir(dir string, depth uint32) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// add lists an entry, unless it belongs to an earlier page.
+func (l *listing) add(name string, e fs.DirEntry) error {
+	switch {
+	case l.skip > 0:
+		l.skip--
+		return nil
+	case l.max > 0 && len(l.entries) == l.max:
+		return errPageFull
+	}
+	st, err := e.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone meanwhile
+	}
+	entry := &envd.EntryInfo{Name: strings.ToValidUTF8(e.Name(), "\uFFFD"), Path: strings.ToValidUTF8(name, "\uFFFD"), Type: fileType(e.Type())}
+	if err == nil { // else the folder tells names and nothing more
+		entry = l.g.entry(name, st)
+	}
+	l.bytes += proto.Size(entry)
+	if len(l.entries) == maxEntries || l.bytes > maxListBytes {
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("more than %d entries or %d MiB of them: list a smaller part", maxEntries, maxListBytes>>20))
+	}
+	l.entries = append(l.entries, entry)
 	return nil
 }
 

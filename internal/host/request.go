@@ -185,6 +185,9 @@ func checkMask(mask string) error {
 	return nil
 }
 
+// plain is a number without an exponent.
+func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+
 // mergeLimits fills what was not asked for, and says what was.
 func mergeLimits(req *protocol.Limits) (protocol.Limits, map[string]bool, error) {
 	limits, asked := defaultLimits, map[string]bool{}
@@ -196,7 +199,7 @@ func mergeLimits(req *protocol.Limits) (protocol.Limits, map[string]bool, error)
 		switch {
 		case value == 0:
 		case value < low || value > high || value != value:
-			errs = append(errs, invalid("%s must be between %v and %v", name, low, high))
+			errs = append(errs, invalid("%s must be between %s and %s", name, plain(low), plain(high)))
 		default:
 			asked[name] = true
 			set()

@@ -21,6 +21,13 @@ const (
 	ContextTokenRequired = "required"
 )
 
+// HeaderListSkip and HeaderListMax ask ListDir for a page of its entries: without
+// the first so many, and at most so many (Cubby).
+const (
+	HeaderListSkip = "Cubby-List-Skip"
+	HeaderListMax  = "Cubby-List-Max"
+)
+
 // EnvdVersion is the version of E2B's envd whose behaviour the guest has; it
 // gates features in E2B's SDKs.
 const EnvdVersion = "0.6.13"
