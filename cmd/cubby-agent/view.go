@@ -275,11 +275,13 @@ func (v *view) code(language, code string) {
 	}
 }
 
-// codeLine shows pieces of one line of code, which is whole.
+// codeLine shows pieces of one line of code, which is whole. Python takes a carriage
+// return for the end of a line, a terminal would write over what stands before it,
+// and somebody may be about to approve it: it is shown as what it is.
 func (v *view) codeLine(pieces []piece) {
 	for _, p := range pieces {
 		v.style(p.style)
-		v.text(p.text)
+		v.text(strings.ReplaceAll(strings.ReplaceAll(p.text, "\r\n", "\n"), "\r", `\r`))
 		if p.style != "" {
 			v.style(reset)
 		}

@@ -135,6 +135,24 @@ func TestSave(t *testing.T) {
 	}
 }
 
+// TestHiddenCode: what a carriage return would write over is shown.
+func TestHiddenCode(t *testing.T) {
+	const hidden = "evil()\rprint(1)\r\n"
+	for name, events := range map[string][]agent.Event{
+		"in a reply": {{Type: agent.EventText, Text: "```python\n" + hidden + "```\n"}},
+		"in a call":  {{Type: agent.EventCode, Run: 1, Language: "python", Code: hidden, Decision: "allow"}},
+	} {
+		v, out := onTerminal(false)
+		for _, e := range events {
+			v.event(e)
+		}
+		v.endTurn()
+		if !strings.Contains(out.String(), `evil()\rprint(1)`) {
+			t.Errorf("%s: %q", name, out.String())
+		}
+	}
+}
+
 // Folders go in whole, but for what is no file of theirs.
 func TestReadInputs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")

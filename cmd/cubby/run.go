@@ -278,6 +278,9 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 		return err
 	}
 	r.spin.Say("running")
+	if _, typed := input.(keyboard); typed {
+		r.spin.Stop() // it would write over what is being typed
+	}
 	ex, err := sbx.RunCode(ctx, r.src.code,
 		cubby.WithLanguage(r.src.language),
 		cubby.WithProgram(r.src.program, r.src.args...),
@@ -291,7 +294,7 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 		cubby.OnResult(func(res cubby.Result) { r.spin.Stop(); r.screen.result(res) }),
 		cubby.OnError(func(e cubby.ExecutionError) { r.spin.Stop(); r.screen.failure(e) }))
 	r.spin.Stop()
-	r.screen.endLine()
+	r.screen.end()
 	if err != nil {
 		return err
 	}
@@ -452,6 +455,7 @@ func (s *screen) failure(e cubby.ExecutionError) {
 		return
 	}
 	if e.Name == "KernelDied" { // there is no kernel in a user's world: a program was killed
+		s.end()
 		fmt.Fprintln(s.notes, "cubby: the code was "+e.Value)
 		return
 	}
@@ -462,10 +466,12 @@ func (s *screen) failure(e cubby.ExecutionError) {
 	s.stderr(strings.TrimSuffix(text, "\n") + "\n")
 }
 
-// endLine leaves a terminal's prompt at the start of a line; a pipe gets
-// exactly what was printed.
-func (s *screen) endLine() {
-	if _, filtered := s.out.(*terminal.Filter); filtered && s.midLine {
-		s.stdout("\n")
+// end leaves a terminal as it was, at the start of a line; a pipe gets exactly what
+// was printed.
+func (s *screen) end() {
+	for _, w := range []io.Writer{s.out, s.err} {
+		if f, ok := w.(*terminal.Filter); ok {
+			_ = f.End() // its failure is kept by the output below
+		}
 	}
 }

@@ -24,8 +24,14 @@ func Is(w io.Writer) bool {
 }
 
 // Sanitize returns a writer that takes from text what a terminal would obey:
-// titles, clipboards, cursor moves, queries that answer as if typed. Colours
-// and "erase this line" stay, and without colours (NO_COLOR) only the latter.
+// titles, clipboards, cursor moves, queries that answer as if typed. Characters
+// that turn the direction of text or cannot be seen are written as \u202e.
+//
+// Colours and "erase this line" stay (without colours, NO_COLOR, only the latter),
+// and so do carriage returns and backspaces, which progress bars live on: they lead
+// no further than to the beginning of the line that the text itself has begun. Who
+// goes on to write in his own name calls [Filter.End] first, and begins a line.
+//
 // Where no terminal listens, every byte passes as it is.
 func Sanitize(w io.Writer, terminal bool) io.Writer {
 	if !terminal {
@@ -45,6 +51,8 @@ type Filter struct {
 	colour bool
 	strict bool // no sequence at all
 
+	styled  bool // the last colour that passed was no return to none
+	midLine bool // the last character that passed did not end its line
 	state   escState
 	pending []byte // an incomplete CSI sequence
 	partial []byte // an incomplete UTF-8 character
@@ -87,6 +95,24 @@ func (s *Filter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// End ends what the text has begun: a sequence or character that is not whole is
+// forgotten, colours are off, and the cursor is at the beginning of a line.
+func (s *Filter) End() error {
+	end := ""
+	if s.styled {
+		end = "\x1b[0m"
+	}
+	if s.midLine {
+		end += "\n"
+	}
+	s.state, s.pending, s.partial, s.styled, s.midLine = escNone, s.pending[:0], nil, false, false
+	if end == "" {
+		return nil
+	}
+	_, err := io.WriteString(s.w, end)
+	return err
+}
+
 func (s *Filter) rune(r rune, raw []byte) {
 	switch s.state {
 	case escNone:
@@ -117,7 +143,7 @@ func (s *Filter) rune(r rune, raw []byte) {
 			// Nobody writes a title of two lines: the end was forgotten, and the
 			// rest of the output must not vanish with it.
 			s.state = escNone
-			s.out = append(s.out, '\n')
+			s.plain(r, raw)
 		}
 	case escStringEnd:
 		s.state = escNone
@@ -138,13 +164,20 @@ func (s *Filter) plain(r rune, raw []byte) {
 		s.state = escString
 	case r == '\n' || r == '\t' || r == '\r' || r == '\b' && !s.strict:
 		s.out = append(s.out, raw...)
+		s.midLine = r != '\n'
 	case r < 0x20 || (r >= 0x7f && r < 0xa0):
-	case s.strict && deceptive(r):
-		s.out = fmt.Appendf(s.out, `\u%04x`, r)
-	case r == utf8.RuneError:
-		s.out = append(s.out, "\uFFFD"...)
 	default:
-		s.out = append(s.out, raw...)
+		s.midLine = true
+		switch {
+		case deceptive(r) && r > 0xffff:
+			s.out = fmt.Appendf(s.out, `\U%08x`, r)
+		case deceptive(r):
+			s.out = fmt.Appendf(s.out, `\u%04x`, r)
+		case r == utf8.RuneError:
+			s.out = append(s.out, "\uFFFD"...)
+		default:
+			s.out = append(s.out, raw...)
+		}
 	}
 }
 
@@ -155,6 +188,9 @@ func (s *Filter) csi(r rune, raw []byte) {
 		keep := strings.Trim(string(parameters), "0123456789;:") == ""
 		if keep && !s.strict && (r == 'K' || r == 'm' && s.colour) {
 			s.out = append(append(s.out, s.pending...), raw...)
+			if r == 'm' {
+				s.styled = strings.Trim(string(parameters), "0") != ""
+			}
 		}
 		s.endCSI()
 	case r < 0x20 || r > 0x7e:
@@ -169,9 +205,10 @@ func (s *Filter) csi(r rune, raw []byte) {
 }
 
 // deceptive: characters that turn the direction of text or cannot be seen. Code
-// could look harmless with them.
+// could look harmless with them. The joiners U+200C and U+200D are not among them:
+// Persian and emojis need them.
 func deceptive(r rune) bool {
-	return r == 0x200b || r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e ||
+	return r >= 0xe0000 && r <= 0xe007f || r == 0x200b || r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e ||
 		r >= 0x2060 && r <= 0x2069 || r == 0xfeff
 }
 

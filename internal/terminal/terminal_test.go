@@ -27,6 +27,10 @@ func TestSanitizer(t *testing.T) {
 		{"escape in escape", "\x1b\x1b[2Ja", "a"},
 		{"a newline ends a broken sequence", "\x1b[12\na", "\na"},
 		{"long sequence", "\x1b[" + strings.Repeat("1;", 500) + "ma", "a"},
+		{"turned text", "a\u202eb\u2066c\u200fd\u200be", `a\u202eb\u2066c\u200fd\u200be`},
+		{"invisible letters", "a\U000e0041", `a\U000e0041`},
+		{"joined emoji and letters", "👩‍🔬 می‌خواهم", "👩‍🔬 می‌خواهم"},
+		{"progress", "10%\r20%\b\b\b30%\n", "10%\r20%\b\b\b30%\n"},
 		{"raw bytes", "a\x9b2J\xffb", "a\uFFFD2J\uFFFDb"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,6 +48,36 @@ func TestSanitizer(t *testing.T) {
 				t.Errorf("a byte at a time: got %q, want %q", split.String(), tt.want)
 			}
 		})
+	}
+}
+
+// TestEnd: what a program leaves behind does not reach what is written next.
+func TestEnd(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", ""},
+		{"a\n", ""},
+		{"a", "\n"},
+		{"a\r", "\n"},
+		{"a\n\r", "\n"},
+		{"\x1b[31ma\n", "\x1b[0m"},
+		{"\x1b[31ma\x1b[m\n", ""},
+		{"\x1b[31ma\x1b[0m\n", ""},
+		{"\x1b[0;31ma", "\x1b[0m\n"},
+		{"a\n\x1b]0;title", ""},
+		{"a\n\x1b[3", ""},
+		{"a\n\xe2\x82", ""},
+	} {
+		var out bytes.Buffer
+		w := &Filter{w: &out, colour: true}
+		_, _ = w.Write([]byte(tt.in))
+		before := out.Len()
+		if err := w.End(); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write([]byte("note\n"))
+		if got := out.String()[before:]; got != tt.want+"note\n" {
+			t.Errorf("%q: got %q, want %q", tt.in, got, tt.want+"note\n")
+		}
 	}
 }
 
