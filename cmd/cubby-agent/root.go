@@ -82,8 +82,10 @@ func run(ctx context.Context, args []string, std stdio) int {
 func newRoot(std stdio, name string) *cobra.Command {
 	var f flags
 	root := &cobra.Command{
-		Use:   name + " [flags] [QUESTION]",
-		Short: "Ask a language model, which answers by writing code that runs in a sandbox",
+		Use: "cubby-agent [flags] [QUESTION]",
+		// Cobra would take the first word of "cubby agent" for the whole name.
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Short:       "Ask a language model, which answers by writing code that runs in a sandbox",
 		Long: "Ask a language model, which answers by writing code. The code runs in a sandbox;\n" +
 			"what it prints goes back to the model until it knows the answer.\n" +
 			"Without a question, a chat begins. The question - is read from standard input.\n\n" + modelHelp,

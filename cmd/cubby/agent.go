@@ -27,23 +27,33 @@ const (
 )
 
 func newAgent() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "agent [QUESTION]",
 		Short: "Ask a language model, which answers by writing code that runs in a sandbox",
 		// Flags are the other program's, --help included.
 		DisableFlagParsing: true,
-		RunE: func(_ *cobra.Command, args []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			program, err := findAgent(self, os.Getenv(agentVariable))
-			if err != nil {
-				return err
-			}
-			return syscall.Exec(program, append([]string{program}, args...), agentEnv(os.Environ(), self))
-		},
+		RunE:               func(_ *cobra.Command, args []string) error { return becomeAgent(args) },
 	}
+	short := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) { // of `cubby help agent`
+		if becomeAgent([]string{"--help"}) != nil {
+			short(cmd, args)
+		}
+	})
+	return cmd
+}
+
+// becomeAgent returns only when it fails.
+func becomeAgent(args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := findAgent(self, os.Getenv(agentVariable))
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(program, append([]string{program}, args...), agentEnv(os.Environ(), self))
 }
 
 // findAgent looks where CUBBY_AGENT says, else beside this program, else on PATH.

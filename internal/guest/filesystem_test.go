@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
 
@@ -116,5 +118,38 @@ func TestMessagesAreBounded(t *testing.T) {
 	resp, text := b.do("POST", "/filesystem.Filesystem/Stat", strings.NewReader(`{"path":"`+strings.Repeat("x", maxCall)+`"}`), "Content-Type", "application/json")
 	if resp.StatusCode != 429 || !strings.Contains(text, "resource_exhausted") {
 		t.Error(resp.Status, text[:min(len(text), 200)])
+	}
+}
+
+// TestListingPages: the pages of a listing are the listing.
+func TestListingPages(t *testing.T) {
+	b := newBox(t)
+	must(t, os.MkdirAll(b.at("d/b/c"), 0o755), os.WriteFile(b.at("d/b/c/f"), nil, 0o644), os.WriteFile(b.at("d/a"), nil, 0o644), os.WriteFile(b.at("d/z"), nil, 0o644))
+	for size, want := range map[string][]string{
+		"2": {"d/a d/b", "d/b/c d/b/c/f", "d/z", ""},
+		"5": {"d/a d/b d/b/c d/b/c/f d/z", ""},
+		"":  {"d/a d/b d/b/c d/b/c/f d/z", ""},
+	} {
+		skip := 0
+		for _, page := range want {
+			req := connect.NewRequest(&envd.ListDirRequest{Path: "d", Depth: 9})
+			req.Header().Set(protocol.HeaderListSkip, strconv.Itoa(skip))
+			req.Header().Set(protocol.HeaderListMax, size)
+			resp, err := b.filesystem().ListDir(t.Context(), req)
+			must(t, err)
+			var names []string
+			for _, e := range resp.Msg.Entries {
+				names = append(names, strings.TrimPrefix(e.Path, b.home+"/"))
+			}
+			if got := strings.Join(names, " "); got != page {
+				t.Errorf("pages of %s, after %d: %q, want %q", size, skip, got, page)
+			}
+			skip += len(names)
+		}
+	}
+	req := connect.NewRequest(&envd.ListDirRequest{Path: "d"})
+	req.Header().Set(protocol.HeaderListSkip, "-1")
+	if _, err := b.filesystem().ListDir(t.Context(), req); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Error(err)
 	}
 }
