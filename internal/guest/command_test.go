@@ -266,7 +266,7 @@ func TestCommandIsRefused(t *testing.T) {
 		{"missing path", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "/no/such/command"}}, "", connect.CodeInvalidArgument, "no such file or directory"},
 		{"not executable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: file}}, "", connect.CodeInvalidArgument, "permission denied"},
 		{"no command", &envd.StartRequest{}, "", connect.CodeInvalidArgument, "no command"},
-		{"NUL in an argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"a\x00b"}}}, "", connect.CodeInvalidArgument, "invalid argument"},
+		{"NUL in an argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"a\x00b"}}}, "", connect.CodeInvalidArgument, "an argument has a NUL character"},
 		{"bad variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"A=B": "c"}}}, "", connect.CodeInvalidArgument, "bad environment variable"},
 		{"arguments without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, 2<<10)}}, "", connect.CodeInvalidArgument, "put them into a file"},
 		{"long argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", 1<<20)}}}, "", connect.CodeInvalidArgument,

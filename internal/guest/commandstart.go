@@ -35,7 +35,7 @@ func (g *Guest) newCommand(a account, req *envd.StartRequest) (*command, error) 
 		return invalid(err)
 	}
 	args := append([]string{config.GetCmd()}, config.GetArgs()...)
-	if err := checkSize(args, env); err != nil {
+	if err := checkArguments(args, env); err != nil {
 		return invalid(err)
 	}
 	path, err := lookPath(config.GetCmd(), env)

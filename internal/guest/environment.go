@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -49,11 +50,14 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// checkSize says whether Linux starts a program with these arguments and variables,
-// as far as their size goes.
-func checkSize(args, env []string) error {
+// checkArguments says whether Linux starts a program with these arguments and
+// variables, as far as can be seen from them.
+func checkArguments(args, env []string) error {
 	total := 0
 	for _, arg := range args {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return errors.New("an argument has a NUL character: no program can be given one")
+		}
 		if len(arg) > maxString {
 			return fmt.Errorf("an argument has %d bytes, and can have %d: put it into a file", len(arg), maxString)
 		}

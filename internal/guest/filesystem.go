@@ -99,6 +99,9 @@ func (s *filesystemService) Stat(_ context.Context, req *connect.Request[envd.St
 		return nil, err
 	}
 	st, err := os.Lstat(name)
+	if errors.Is(err, syscall.ENOTDIR) { // below a file there is nothing
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, connectError(name, err)
 	}
