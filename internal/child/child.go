@@ -225,6 +225,8 @@ func open(ctx context.Context, opts Options) (*private, error) {
 			return p, err
 		}
 	}
+	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
+	go func() { fontKey <- template.FontKey(tools) }()
 	root, err := template.Compose(ctx, rootDir, tools, guest)
 	if err != nil {
 		return p, err
@@ -262,7 +264,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		cfg.Recorder = recorder{p.store}
 	}
 	p.host = host.New(cfg)
-	if key := template.FontKey(tools); key != "" {
+	if key := <-fontKey; key != "" {
 		p.fonts = provideFonts(key, root, cfg)
 	}
 	if p.store != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,10 +81,11 @@ func FontKey(tc Toolchain) string {
 		return err == nil
 	}
 	for _, base := range slices.Compact(bases) {
-		for _, packages := range []string{"site-packages", "dist-packages"} {
-			all, _ := filepath.Glob(base + "/lib/python3*/" + packages + "/matplotlib/__init__.py")
-			for _, name := range all {
-				found = note(name) || found
+		for _, lib := range names(base + "/lib") {
+			if strings.HasPrefix(lib, "python3") {
+				for _, packages := range []string{"site-packages", "dist-packages"} {
+					found = note(path.Join(base, "lib", lib, packages, "matplotlib/__init__.py")) || found
+				}
 			}
 		}
 	}
@@ -91,7 +93,7 @@ func FontKey(tc Toolchain) string {
 		return ""
 	}
 	fmt.Fprintln(h, tc.Python.Path)
-	dirs := []string{"/usr/share/fonts", "/usr/local/share/fonts", "/etc/fonts"}
+	dirs := []string{"/usr/share/fonts", "/usr/local/share/fonts"}
 	for i := 0; i < len(dirs) && i < maxFontDirs; i++ {
 		note(dirs[i])
 		entries, _ := os.ReadDir(dirs[i])
@@ -102,6 +104,18 @@ func FontKey(tc Toolchain) string {
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// names returns the sorted names in a folder, none if it cannot be read.
+func names(dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	all, _ := f.Readdirnames(-1)
+	slices.Sort(all)
+	return all
 }
 
 // PutFontList gives the list to sandboxes that are made from now on.
