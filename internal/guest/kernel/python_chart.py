@@ -312,6 +312,8 @@ def label_of(ax, mark):
     for container in ax.containers:
         if type(container).__name__ == "ErrorbarContainer" and container[0] is mark:
             label = str(container.get_label() or label)
+    if label == "_nolegend_":
+        label = "_child%d" % marks(ax).index(mark)
     return named(label, "_child", "Line")
 
 

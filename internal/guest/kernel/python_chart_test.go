@@ -66,6 +66,7 @@ ax.bar([-0.2, 0.8], [1, 2], 0.4, label='old', yerr=[0.1, 0.1]); ax.bar([0.2, 1.2
 	{"a colour bar", "plt.scatter([1, 2], [3, 4], c=[5, 6]); plt.colorbar()", `{"type": "scatter"}`},
 	{"error bars", "plt.errorbar([1, 2], [3, 4], yerr=1, capsize=2, label='measured')", `{"type": "line",
 	"elements": [{"label": "measured", "points": [[1, 3], [2, 4]]}]}`},
+	{"error bars without a name", "plt.plot([1, 2]); plt.errorbar([1, 2], [3, 4], yerr=1)", `{"type": "line", "elements": [{"label": "Line 0"}, {"label": "Line 1"}]}`},
 	{"three dimensions", "from mpl_toolkits.mplot3d import Axes3D\nplt.figure().add_subplot(projection='3d').plot([1], [2], [3])", `{"type": "unknown", "elements": []}`},
 	{"anything else", "plt.imshow([[1, 2]]); plt.title('Picture')", `{"type": "unknown", "title": "Picture", "elements": []}`},
 	{"nothing", "fig, ax = plt.subplots()", `{}`},
