@@ -1,6 +1,7 @@
 package cubby
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -198,7 +199,7 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 	if d, ok := errors.AsType[*Error](why); ok && d.Code == CodeNotFound {
 		e.Code = CodeSandboxGone
 		e.Err = fmt.Errorf("the sandbox has ended: %w", d.Err)
-		e.Hint = d.Hint
+		e.Hint = cmp.Or(d.Hint, "its variables and files are lost: make another one")
 	}
 	if d, unreachable := errors.AsType[*Error](why); unreachable && !ok && d.Code == CodeUnavailable {
 		// That the server is gone, too, says more than that the stream is.
