@@ -29,6 +29,11 @@ type Engine interface {
 type Workspace struct {
 	ID   string `json:"id"`   // the execution id that it was made for
 	Path string `json:"path"` // its folder, as its programs see it
+	// Instance names the sandbox or container that it is in, like the ID of
+	// [Instance]; empty where workspaces are folders of this machine. A workspace
+	// that is kept for an execution id (see [WorkspacePolicy]) has another one after
+	// it was lost, and is empty; the value of before fails with [ErrWorkspaceStale].
+	Instance string `json:"instance,omitempty"`
 }
 
 // WorkspacePolicy says how a workspace is made.

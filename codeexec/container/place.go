@@ -40,6 +40,12 @@ func (e *Executor) newPlace(id string) (*place, error) {
 		Have:     codeexec.ResourceLimits{CPUs: e.cfg.CPUs, MemoryBytes: e.cfg.MemoryBytes, MaxPIDs: e.cfg.MaxPIDs, DiskBytes: e.cfg.DiskBytes},
 		FileSize: !e.shell && !e.root, ShareGroups: !e.shell,
 		Describe: codeexec.Capabilities{Isolation: "container", NetworkAllowed: e.cfg.Network != "none"},
+		Instance: func() string {
+			if b := p.current(); b != nil {
+				return b.id
+			}
+			return ""
+		},
 	})
 	return p, err
 }

@@ -257,6 +257,47 @@ func TestPoolTellsWhoseSandboxHasEnded(t *testing.T) {
 	}
 }
 
+// A workspace that is kept is another one after its sandbox was lost, also when
+// the same path is there again: nothing of the two is mistaken for the other.
+func TestKeptWorkspaceThatIsLost(t *testing.T) {
+	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(private(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	e := p.Engine()
+	kept := func() codeexec.Workspace {
+		t.Helper()
+		ws, err := e.Manager().CreateWorkspace(t.Context(), "a", codeexec.WorkspacePolicy{Persist: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ws
+	}
+	old := kept()
+	if err := e.FS().PutFiles(t.Context(), old, []codeexec.PutFile{{Path: "work/x", Content: []byte("old")}}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, p, in("b", "python", "1")) // in a's place
+	now := kept()
+	if now == old || now.Path != old.Path || now.Instance == "" {
+		t.Errorf("it was %+v, and now is %+v", old, now)
+	}
+	if err := e.FS().PutFiles(t.Context(), now, []codeexec.PutFile{{Path: "work/x", Content: []byte("new")}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.FS().Collect(t.Context(), old, []string{"work/x"})
+	if !errors.Is(err, codeexec.ErrWorkspaceStale) || !codeexec.IsWorkspaceRetrySafe(err) {
+		t.Errorf("got %v", err)
+	}
+	if err := e.Manager().Cleanup(t.Context(), old); err != nil {
+		t.Error(err)
+	}
+	if files, err := e.FS().Collect(t.Context(), now, []string{"work/x"}); err != nil || len(files) != 1 || string(files[0].Content) != "new" {
+		t.Errorf("the end of the old one has reached the new one: %v, %v", files, err)
+	}
+}
+
 // A session's workspaces end with its sandbox, and say so.
 func TestWorkspacesOfAPool(t *testing.T) {
 	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))

@@ -283,7 +283,7 @@ func (b *box) prepare(info *cubby.Info, now time.Time) error {
 	programs.FileSizeBytes = 0 // a program's own is none of what can be asked for
 	engine, err := posixws.New(machine{b, b.h.cfg.User}, posixws.Config{
 		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, FileTimeout: fileTime, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
-		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe,
+		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe, Instance: b.sbx.ID,
 	})
 	b.engine = engine
 	return err

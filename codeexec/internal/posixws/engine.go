@@ -48,6 +48,9 @@ type Config struct {
 	// FileSize says that programs cannot undo a limit on the size of their files
 	// (RLIMIT_FSIZE), because they are not and cannot become root.
 	FileSize bool
+	// Instance names the machine that there is now, "" if there is none; nil where
+	// machines have no names.
+	Instance func() string
 	// HostBase, if set, is the only folder of this machine that host:// inputs may
 	// come from.
 	HostBase string
@@ -156,12 +159,22 @@ func (e *Engine) check(ws codeexec.Workspace) error {
 		strings.IndexByte(ws.Path, 0) >= 0 {
 		return fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.cfg.Root)
 	}
+	if now := e.instance(); ws.Instance != "" && now != "" && now != ws.Instance {
+		return codeexec.ErrWorkspaceStale // one of the same name may have taken its place
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
 	}
 	return nil
+}
+
+func (e *Engine) instance() string {
+	if e.cfg.Instance == nil {
+		return ""
+	}
+	return e.cfg.Instance()
 }
 
 // script is one run of a script: its arguments after the nonce.
@@ -338,13 +351,18 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	if !slices.Contains(e.made[execID], ws) {
 		e.made[execID] = append(e.made[execID], ws)
 	}
+	ws.Instance = e.instance()
 	return ws, nil
 }
 
 // Cleanup implements [codeexec.WorkspaceManager].
 func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 	const op = "clean up workspace"
-	if err := m.e.check(ws); err != nil {
+	err := m.e.check(ws)
+	if errors.Is(err, codeexec.ErrWorkspaceStale) {
+		return nil // it is gone with its machine
+	}
+	if err != nil {
 		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
 	}
 	return codeexec.Fail(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
