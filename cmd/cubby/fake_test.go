@@ -71,7 +71,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"sandboxID":"ifake","cubbyLimitsNotEnforced":["cpu"],"cubbyLimits":{"memoryMB":512,"cpus":1,"diskMB":1024,"pids":256}}`)
-	case r.URL.Path == "/execute/stdin":
+	case strings.HasPrefix(r.URL.Path, "/execute/stdin"):
 		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == "/execute":
 		f.execute(w, r, body)

@@ -364,24 +364,25 @@ func (f *runFlags) check(changed func(string) bool) error {
 		v        bytesValue
 		min, max bytesValue
 	}{
-		{"--memory", f.memory, minMemory, maxMemory},
-		{"--disk", f.disk, minDisk, maxDisk},
+		{"memory", f.memory, minMemory, maxMemory},
+		{"disk", f.disk, minDisk, maxDisk},
 	} {
 		switch {
+		case !changed(s.flag):
 		case s.v < s.min:
-			return usagef("%s: %s is too little: at least %s", s.flag, s.v.long(), s.min.long())
+			return usagef("--%s: %s is too little: at least %s", s.flag, s.v.long(), s.min.long())
 		case s.v > s.max:
-			return usagef("%s: %s is too much: at most %s", s.flag, s.v.long(), s.max.long())
+			return usagef("--%s: %s is too much: at most %s", s.flag, s.v.long(), s.max.long())
 		}
 	}
 	switch {
-	case !(f.cpus > 0): // also what is no number
+	case changed("cpus") && !(f.cpus > 0): // also what is no number
 		return usagef("--cpus: %v is not more than 0", f.cpus)
-	case f.cpus < minCPUs || f.cpus > maxCPUs:
+	case changed("cpus") && (f.cpus < minCPUs || f.cpus > maxCPUs):
 		return usagef("--cpus: %v is not between %v and %v", f.cpus, minCPUs, maxCPUs)
-	case f.pids < minPIDs || f.pids > maxPIDs:
+	case changed("pids") && (f.pids < minPIDs || f.pids > maxPIDs):
 		return usagef("--pids: %d is not between %d and %d", f.pids, minPIDs, maxPIDs)
-	case f.outMaxFiles < 1:
+	case changed("out-max-files") && f.outMaxFiles < 1:
 		return usagef("--out-max-files: %d is too little: at least 1", f.outMaxFiles)
 	}
 	for flag, v := range map[string]string{"out": f.out, "language": f.language, "python": f.python, "node": f.node} {
