@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
@@ -87,7 +88,7 @@ func scripts(t *testing.T, prefix string) []string {
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
 func commands() map[string]command {
-	return map[string]command{"status": statusCommand, "interrupt": interruptCommand}
+	return map[string]command{"status": statusCommand, "interrupt": interruptCommand, "signal": signalCommand}
 }
 
 // statusCommand is `status N command…`: the command must end with status N.
@@ -108,17 +109,23 @@ func statusCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// interruptCommand is `interrupt TEXT command…`: once the command has printed
-// TEXT it gets SIGINT, and must then end with status 130 within a minute.
+// interruptCommand is `interrupt TEXT command…`: signal INT 130 TEXT command.
 func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: interrupt TEXT command…")
+	signalCommand(ts, neg, append([]string{"INT", fmt.Sprint(exitInterrupted)}, args...))
+}
+
+// signalCommand is `signal NAME STATUS TEXT command…`: once the command has printed
+// TEXT it gets that signal, and must then end with STATUS within a minute.
+func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: signal NAME STATUS TEXT command…")
 	}
+	sig, want, text, args := unix.SignalNum("SIG"+args[0]), args[1], args[2], args[3:]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	path, err := exec.LookPath(args[1])
+	path, err := exec.LookPath(args[0])
 	ts.Check(err)
-	cmd := exec.CommandContext(ctx, path, args[2:]...)
+	cmd := exec.CommandContext(ctx, path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME", "TMPDIR"} {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
@@ -127,15 +134,15 @@ func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	buffer := make([]byte, len(args[0]))
-	if _, err := out.Read(buffer); err != nil || string(buffer) != args[0] {
+	buffer := make([]byte, len(text))
+	if _, err := out.Read(buffer); err != nil || string(buffer) != text {
 		_ = cmd.Process.Kill()
 		ts.Fatalf("printed %q, %v", buffer, err)
 	}
-	ts.Check(cmd.Process.Signal(os.Interrupt))
+	ts.Check(cmd.Process.Signal(sig))
 	_ = cmd.Wait()
-	if got := cmd.ProcessState.ExitCode(); got != exitInterrupted {
-		ts.Fatalf("exit status %d", got)
+	if got := cmd.ProcessState.ExitCode(); fmt.Sprint(got) != want {
+		ts.Fatalf("exit status %d, want %s", got, want)
 	}
 }
 

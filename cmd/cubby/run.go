@@ -67,9 +67,10 @@ What stands behind -- are the code's arguments. Its standard input is cubby's,
 which is read ahead: give </dev/null where the rest is somebody else's, as in a
 loop of a shell that reads lines.
 
-Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted;
-137 out of memory; 2 wrong use; 125 Cubby could not run it at all; 120 the code
-ended well, but output could not be written, or files of -o were left.`,
+Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted
+(143 by SIGTERM, 129 by SIGHUP); 137 out of memory; 2 wrong use; 125 Cubby could
+not run it at all; 120 the code ended well, but output could not be written, or
+files of -o were left.`,
 		Example: `  cubby run -e 'print(6*7)'
   cubby run -f data.csv -o out analysis.py
   echo 'console.log(process.version)' | cubby run -l js -
@@ -263,7 +264,8 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	}
 	for _, s := range r.shares {
 		if err := sbx.Files().Upload(ctx, s.local, s.remote); err != nil {
-			if cubby.CodeOf(err) == cubby.CodeInvalidArgument {
+			switch cubby.CodeOf(err) {
+			case cubby.CodeInvalidArgument, cubby.CodePermissionDenied:
 				return usageError{fmt.Errorf("-f %w", unwrapOp(err))}
 			}
 			return err

@@ -70,6 +70,8 @@ func readSource(args []string, dash int, inline *string, language string, stdin 
 		s.name, body = "-e", []byte(*inline)
 	case len(args) == 0:
 		return s, usagef("nothing to run: give a FILE, - for standard input, or -e CODE")
+	case args[0] == "":
+		return s, usagef("the name of the FILE is empty")
 	case len(args) > 1:
 		return s, usagef("one FILE at a time, got %q as well; arguments of the code stand behind --", args[1])
 	case args[0] == "-":
@@ -393,10 +395,14 @@ func (f *runFlags) check(changed func(string) bool) error {
 	if f.out == "" {
 		return nil
 	}
-	switch info, err := os.Stat(f.out); {
+	info, err := os.Stat(f.out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(f.out, 0o777) // what cannot be is told now, and not when the code has run
 	case err == nil && !info.IsDir():
 		return usagef("--out: %s is not a folder", f.out)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	}
+	if err != nil {
 		return usagef("--out: %w", err)
 	}
 	return nil
