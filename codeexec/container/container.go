@@ -10,8 +10,8 @@
 // A container has no network, a root that cannot be written, no capability, an
 // ordinary user, and bounds on memory, processors, processes and disk; each can be
 // loosened in [Config], and only there. One process stays in it and starts the
-// programs, which costs a fiftieth of Docker's exec. It needs Python 3 in the
-// image; with an image that has only a shell, programs are started by exec, and
+// programs, which costs a fiftieth of Docker's exec. It needs Python 3 with
+// ctypes in the image; with an image that has only a shell, programs are started by exec, and
 // a program that has to be ended takes its container with it.
 //
 // Each block is a process of its own: files stay from block to block, variables

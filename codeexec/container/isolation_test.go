@@ -5,6 +5,7 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -291,34 +292,74 @@ func TestFailedResult(t *testing.T) {
 	}
 }
 
-// TestStopped: a workspace's program that stops whatever it finds holds nobody
-// up for good.
+// TestStopped: a workspace's program that stops, ends or holds whatever it finds
+// holds nobody up for good: the container is replaced, and that is said.
 func TestStopped(t *testing.T) {
-	e := open(t, Config{Timeout: 10 * time.Second})
+	const loop = "import ctypes, os\nlibc = ctypes.CDLL(None)\nprint('begun')\nwhile True:\n    try: %s\n    except (OSError, ValueError): pass"
+	const tries = 200 // a program that is short may escape
+	e := open(t, Config{Timeout: 5 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	ws, err := e.Engine().Manager().CreateWorkspace(ctx, "", codeexec.WorkspacePolicy{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := e.Engine().Runner().StartProgram(ctx, ws, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{
-		Cmd: "python3", Args: []string{"-u", "-c", "import os\nprint('begun')\nwhile True:\n    try: os.kill(-1, 19)\n    except OSError: pass"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for begun := ""; !strings.Contains(begun, "begun"); time.Sleep(time.Millisecond) {
-		begun += s.Poll(nil).Output
-		if ctx.Err() != nil {
-			t.Fatal("it does not begin")
+	attacked := func(t *testing.T, attack string) (codeexec.Workspace, codeexec.ProgramSession) {
+		t.Helper()
+		ws, err := e.Engine().Manager().CreateWorkspace(ctx, "", codeexec.WorkspacePolicy{})
+		if err != nil {
+			t.Fatal(err)
 		}
+		s, err := e.Engine().Runner().StartProgram(ctx, ws, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{
+			Cmd: "python3", Args: []string{"-u", "-c", fmt.Sprintf(loop, attack)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for begun := ""; !strings.Contains(begun, "begun"); time.Sleep(time.Millisecond) {
+			begun += s.Poll(nil).Output
+			if ctx.Err() != nil {
+				t.Fatal("it does not begin")
+			}
+		}
+		t.Cleanup(func() { s.Close() }) // it has ended, unless the test has failed
+		return ws, s
 	}
-	id := e.ContainerID("")
-	r, err := e.ExecuteCode(ctx, python("print('runs')"))
-	if err != nil || r.Output != "runs\n" || !r.StateLost || e.ContainerID("") == id {
-		t.Errorf("got %+v, %v", r, err)
+	for name, attack := range map[string]string{
+		"it stops":  "os.kill(-1, 19)",
+		"it ends":   "os.kill(-1, 9)",
+		"it traces": "[libc.ptrace(0x4206, int(p), 0, 0) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := attacked(t, attack)
+			id := e.ContainerID("")
+			r, err := e.ExecuteCode(ctx, python("print('runs')"))
+			for try := 0; try < tries && err == nil && e.ContainerID("") == id; try++ { // it was too late
+				r, err = e.ExecuteCode(ctx, python("print('runs')"))
+			}
+			if errors.Is(err, ErrContainerGone) { // the block itself was hit
+				r, err = e.ExecuteCode(ctx, python("print('runs')"))
+			}
+			if err != nil || r.Output != "runs\n" || !r.FilesLost || e.ContainerID("") == id {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			if _, err := s.Wait(ctx); err == nil {
+				t.Error("the program's end is no error")
+			}
+		})
 	}
-	if _, err := s.Wait(ctx); err == nil {
-		t.Error("the program's end is no error")
-	}
+	t.Run("other programs", func(t *testing.T) {
+		ws, s := attacked(t, "os.kill(-1, 19)")
+		id := e.ContainerID("")
+		for try := 0; e.ContainerID("") == id; try++ {
+			// One that is begun and stopped, or cannot begin, has this call or the next
+			// replace the container.
+			r, err := e.Engine().Runner().RunProgram(ctx, ws, codeexec.RunProgramSpec{Cmd: "true", Timeout: 2 * time.Second})
+			if try == tries {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+		}
+		if _, err := e.Engine().Runner().RunProgram(ctx, ws, codeexec.RunProgramSpec{Cmd: "true"}); !codeexec.IsWorkspaceRetrySafe(err) {
+			t.Errorf("the workspace is gone: got %v", err)
+		}
+		if _, err := s.Wait(ctx); err == nil {
+			t.Error("the program's end is no error")
+		}
+	})
 }
