@@ -11,8 +11,8 @@
 // ordinary user, and bounds on memory, processors, processes and disk; each can be
 // loosened in [Config], and only there. One process stays in it and starts the
 // programs, which costs a fiftieth of Docker's exec. It needs Python 3 with
-// ctypes in the image; with an image that has only a shell, programs are started by exec, and
-// a program that has to be ended takes its container with it.
+// ctypes in the image; with an image that has only a shell, programs are started
+// by exec, and a program that has to be ended takes its container with it.
 //
 // Each block is a process of its own: files stay from block to block, variables
 // do not. Everything that a block started ends with it. What one execution id does
