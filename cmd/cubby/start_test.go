@@ -178,7 +178,10 @@ func TestStartTakesTooLong(t *testing.T) {
 	var stderr bytes.Buffer
 	std := stdio{strings.NewReader(""), io.Discard, &stderr}
 	r, err := newRunner(std, openEmbedded, source{code: "print(1)", language: "python"},
-		runFlags{timeout: timeValue(time.Second), cpus: 1, pids: 256, outMaxFiles: 1}, func(string) bool { return false })
+		runFlags{
+			timeout: timeValue(time.Second), memory: 512 << 20, disk: 1 << 30, maxOutput: 1 << 20, outMaxBytes: 1 << 20,
+			cpus: 1, pids: 256, outMaxFiles: 1,
+		}, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,14 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 )
 
+// Sandboxes keep their files where every user can reach them, and tests look for
+// them below TMPDIR: a root's own may be closed to others.
+func init() {
+	if dir := supervisor.TempDir(); dir != os.TempDir() {
+		os.Setenv("TMPDIR", dir)
+	}
+}
+
 // binaries builds once for each test process; the build cache and the lock make
 // it once for a whole run.
 var binaries = sync.OnceValues(build)
@@ -97,8 +105,6 @@ const namespacedVar = "CUBBY_TEST_NAMESPACED"
 func RunNamespaced(m *testing.M) {
 	if os.Getenv(namespacedVar) != "" {
 		os.Unsetenv(namespacedVar)
-		// The machines of these tests are other users than root.
-		os.Setenv("TMPDIR", supervisor.TempDir())
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 			fmt.Fprintln(os.Stderr, "mounts of our own:", err)
 			os.Exit(1)
