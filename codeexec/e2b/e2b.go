@@ -15,8 +15,8 @@
 // Variables last from call to call, for each execution id, which has kernels and
 // a folder of its own. All ids share one sandbox, so they are kept apart for
 // order, not for safety; [Pool] gives each its own. The empty id has the
-// sandbox's own kernels, which are also there for who attaches to the sandbox
-// later.
+// sandbox's own kernels. Whoever attaches to the sandbox later finds the variables
+// of each id, or is told by StateLost that they are gone.
 //
 // The sandbox lives until the executor ends it, or nothing has used it for the
 // idle timeout. One that is gone is an error of [cubby.CodeSandboxGone], one that
@@ -78,7 +78,7 @@ func Attach(ctx context.Context, opts ...Option) (*CodeExecutor, error) {
 // CreateOrRecreate is like Create, and replaces a sandbox that is gone, now or
 // before a later call runs anything: onRecreate (which may be nil) is told the
 // old one's id first, to forget it, and must not use the executor. What the old one held is lost; results say
-// StateLost, and its workspaces fail with [codeexec.ErrWorkspaceStale]. A sandbox
+// StateLost and FilesLost, and its workspaces fail with [codeexec.ErrWorkspaceStale]. A sandbox
 // that goes while code runs in it is an error, since nobody knows what the code
 // had done; the next call gets another. One that is paused is not replaced.
 func CreateOrRecreate(ctx context.Context, onRecreate func(oldID string), opts ...Option) (*CodeExecutor, error) {

@@ -28,8 +28,9 @@ type PoolConfig struct {
 }
 
 // Pool gives each session (a user, a conversation) a sandbox of its own. As a
-// [codeexec.CodeExecutor], it takes the execution id for the session. It is safe
-// for concurrent use.
+// [codeexec.CodeExecutor], it takes the execution id for the session. A session
+// that comes back after its sandbox was ended gets another: the first result says
+// FilesLost, and its Instance has grown. It is safe for concurrent use.
 type Pool struct {
 	p   *boxes.Pool[*CodeExecutor]
 	cfg *config
