@@ -57,15 +57,16 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err != nil {
 		return nil, err
 	}
-	defer context.AfterFunc(ctx, m.kill)()
+	stop := context.AfterFunc(ctx, m.kill)
+	defer stop()
 	if err := m.limit(spec); err != nil {
 		return nil, err
 	}
 	if err := m.start(ctx, checkpoint); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err // the sentry may have been killed
+	if !stop() {
+		return nil, context.Cause(ctx) // the sentry is being killed
 	}
 	m.filestore = findFilestore(m.sentry)
 	m.watch()

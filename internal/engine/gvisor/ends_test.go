@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,6 +251,39 @@ func stopWhenBorn(ctx context.Context, name string, after time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// TestStartsGivenUpAnywhere gives starts up after longer and longer times, some at
+// a time: each has begun or is given up, and nothing is left of any.
+func TestStartsGivenUpAnywhere(t *testing.T) {
+	f := newFixture(t, "")
+	testenv.CheckLeaksIn(t, f.dir)
+	var wg sync.WaitGroup
+	places := make(chan struct{}, 4)
+	var begun atomic.Int32
+	for i := range 32 {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*8*time.Millisecond)
+			defer cancel()
+			m, err := f.engine.Start(ctx, engine.Spec{ID: fmt.Sprintf("anywhere%d", i), Root: f.root.Dir, Args: hold})
+			switch {
+			case err == nil:
+				begun.Add(1)
+				if err := m.Close(); err != nil {
+					t.Errorf("start %d: close: %v", i, err)
+				}
+			case !errors.Is(err, context.DeadlineExceeded):
+				t.Errorf("start %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d of 32 began", begun.Load())
+	if pids := processes(""); len(pids) > 0 {
+		t.Errorf("left: %v", pids)
+	}
 }
 
 // TestStartsBehindOneThatHangs: who waits behind a start that hangs, waits as long
