@@ -25,8 +25,12 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
-//go:embed agent.py
-var agentSource string
+var (
+	//go:embed walls.py
+	wallsSource string
+	//go:embed agent.py
+	agentSource string
+)
 
 // boot becomes the agent: $1, with $2 for the case that it cannot do its work and
 // $3 for what it may tidy up. Without Python it is alone from the beginning.
@@ -354,7 +358,7 @@ func settings(cfg Config, image string) (*container.Config, *container.HostConfi
 		cfg.Customize(config, host)
 	}
 	if config.Cmd == nil {
-		config.Cmd = append([]string{agentSource, alone}, own(host, shm)...)
+		config.Cmd = append([]string{wallsSource + agentSource, alone}, own(host, shm)...)
 	}
 	return config, host, nil
 }
