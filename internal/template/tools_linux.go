@@ -20,14 +20,16 @@ const (
 // [PipClosedFile]: a sandbox whose network is open has neither.
 const NetworkFile = "/etc/cubby/network"
 
-// PipClosedFile is pip's configuration for a sandbox without a network: one attempt
-// at an address that says why, in every form in which pip is called.
+// PipClosedFile is pip's configuration for a sandbox without a network: an address that
+// says why, in every form in which pip is called. It is tried twice, for pip's errors
+// name no cause: only its warning before the second attempt says that no connection
+// was made. There is no pause between the two.
 const PipClosedFile = "/etc/xdg/pip/pip.conf"
 
 const networkClosed = "closed\nThe network of this sandbox is closed: nothing can be downloaded. " +
 	"Use what is installed, or install from files that are in the sandbox.\n"
 
-const pipClosed = "[global]\nretries = 0\nindex-url = https://the-network-of-this-sandbox-is-closed.invalid/simple\n"
+const pipClosed = "[global]\nretries = 1\nindex-url = https://the-network-of-this-sandbox-is-closed.invalid/simple\n"
 
 // pipConf lets pip install into the user's own folder, as in E2B's template: what
 // belongs to the distribution is read-only here.
