@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
 // TestFontList: matplotlib's list of fonts is made once for all sandboxes to come, in
@@ -61,6 +64,34 @@ print(before == (os.stat(name).st_mtime_ns, open(name).read()), "spoilt" in befo
 	} {
 		if got := c(); got != "True False ['a.png']\n" {
 			t.Errorf("a sandbox %s: used as it was, spoilt, and the home: %s", name, got)
+		}
+	}
+}
+
+// TestNoFontList: where another Python's matplotlib made it worth a try, the try is
+// made once and remembered; each process would start a sandbox for nothing otherwise.
+func TestNoFontList(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "venv", "bin", "python3")
+	if exec.Command("/usr/bin/python3", "-c", "import matplotlib").Run() != nil ||
+		exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", filepath.Dir(filepath.Dir(python))).Run() != nil {
+		t.Skip("matplotlib or venv is not installed")
+	}
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	c, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t), Python: python})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // another process makes it, and tells nobody
+		if names, _ := filepath.Glob(filepath.Join(cache, "cubby", "fonts-*.json")); len(names) == 1 {
+			if text, err := os.ReadFile(names[0]); err != nil || !strings.Contains(string(text), `"none":true`) {
+				t.Errorf("kept is %.200s, %v", text, err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("that there is no matplotlib was not kept")
 		}
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
@@ -93,11 +95,30 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), newAgent())
 	return root
+}
+
+// flagError names the command that is not there before the flags that it would have.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+		return noArgs(cmd, cmd.Flags().Args())
+	}
+	// Which function of Go read a number says nothing to who wrote it.
+	if value, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if number, ok := errors.AsType[*strconv.NumError](err); ok {
+			why := "not a number"
+			switch {
+			case errors.Is(number, strconv.ErrRange):
+				why = "out of range"
+			case number.Func != "ParseFloat":
+				why = "not a whole number"
+			}
+			err = fmt.Errorf("--%s: %q is %s", value.GetFlag().Name, value.GetValue(), why)
+		}
+	}
+	return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -303,7 +304,11 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	cerr := c.after(ctx, ex.Results)
 	code := exitStatus(ex)
 	if r.flags.json {
-		err = writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c)
+		left := c.left
+		if cerr != nil {
+			left = append(slices.Clip(left), leftFile{".", cerr.Error()})
+		}
+		err = writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c, left)
 	} else {
 		r.notes(ex, c)
 	}
@@ -335,7 +340,7 @@ func (r *runner) notes(ex *cubby.Execution, c *collector) {
 		fmt.Fprintf(w, "cubby: out of memory: the limit is %s (--memory)\n", r.flags.memory.String())
 	}
 	if ex.Truncated {
-		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.String())
+		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.long())
 	}
 	for _, f := range c.saved {
 		fmt.Fprintln(w, "wrote "+f.shown)
@@ -370,7 +375,7 @@ func unwrapOp(err error) error {
 }
 
 // writeJSON prints the one object of --json.
-func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, c *collector) error {
+func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, c *collector, left []leftFile) error {
 	object := struct {
 		Stdout            string                `json:"stdout"`
 		Stderr            string                `json:"stderr"`
@@ -387,7 +392,7 @@ func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, 
 		LeftMore          int                   `json:"left_more"` // beside those
 	}{
 		ex.Stdout, ex.Stderr, ex.Results, ex.Error, code, ex.Duration.Milliseconds(),
-		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, c.saved, c.left, c.more,
+		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, c.saved, left, c.more,
 	}
 	// Empty lists, not null: who reads this should not have to look for both.
 	if object.Results == nil {

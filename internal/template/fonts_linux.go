@@ -24,11 +24,14 @@ const FontDir = "/.cubby/matplotlib"
 // FontScript is Python that makes matplotlib's list of fonts and prints it as a
 // [FontList]. It is meant for a sandbox that has run nothing else.
 const FontScript = `
-import json, os
-from matplotlib import font_manager, get_cachedir
-name = next(n for n in sorted(os.listdir(get_cachedir())) if n.startswith("fontlist"))
-with open(os.path.join(get_cachedir(), name), encoding="utf-8") as f:
-    print(json.dumps({"name": name, "content": f.read()}))
+import importlib.util, json, os
+if importlib.util.find_spec("matplotlib") is None:
+    print('{"none": true}')
+else:
+    from matplotlib import font_manager, get_cachedir
+    name = next(n for n in sorted(os.listdir(get_cachedir())) if n.startswith("fontlist"))
+    with open(os.path.join(get_cachedir(), name), encoding="utf-8") as f:
+        print(json.dumps({"name": name, "content": f.read()}))
 `
 
 // FontList is a file that matplotlib would make in each sandbox anew, which takes it
@@ -36,6 +39,9 @@ with open(os.path.join(get_cachedir(), name), encoding="utf-8") as f:
 type FontList struct {
 	Name    string `json:"name"` // of the file, with the version of its format
 	Content string `json:"content"`
+	// None says that this Python has no matplotlib: the one that was found is another
+	// Python's. It is kept like a list, so that it is not tried again and again.
+	None bool `json:"none,omitempty"`
 }
 
 const (
@@ -57,6 +63,8 @@ func ReadFontList(r io.Reader) (FontList, error) {
 		return FontList{}, fmt.Errorf("a list of fonts of more than %d bytes", maxFontList)
 	case err != nil:
 		return FontList{}, fmt.Errorf("the list of fonts: %w", err)
+	case list.None:
+		return FontList{None: true}, nil
 	case !fontListName.MatchString(list.Name) || !json.Valid([]byte(list.Content)):
 		return FontList{}, errors.New("this is no list of fonts")
 	}
@@ -64,7 +72,8 @@ func ReadFontList(r io.Reader) (FontList, error) {
 }
 
 // FontKey stands for a toolchain's matplotlib and this machine's fonts; it is empty
-// where there is no matplotlib. It reads the dates of some folders.
+// where there is no matplotlib. That of the system's Python is taken for that of any,
+// since an environment may use it; trying tells. It reads the dates of some folders.
 func FontKey(tc Toolchain) string {
 	if tc.Python.Path == "" {
 		return ""
@@ -120,6 +129,9 @@ func names(dir string) []string {
 
 // PutFontList gives the list to sandboxes that are made from now on.
 func (r Root) PutFontList(list FontList) error {
+	if list.None {
+		return nil
+	}
 	if !fontListName.MatchString(list.Name) {
 		return errors.New("this is no list of fonts")
 	}

@@ -38,6 +38,14 @@ func TestReadFontList(t *testing.T) {
 	if err != nil || list.Name != "fontlist-v330.json" || list.Content != `{"a":1}` {
 		t.Errorf("%+v, %v", list, err)
 	}
+	// Another Python's matplotlib was found: there is nothing to put, and it is no failure.
+	none, err := ReadFontList(strings.NewReader(`{"none": true}`))
+	if err != nil || !none.None {
+		t.Errorf("without matplotlib: %+v, %v", none, err)
+	}
+	if err := (Root{Dir: "/nonexistent"}).PutFontList(none); err != nil {
+		t.Error(err)
+	}
 	for _, bad := range []string{
 		"", "{}", "[]", `{"name":"../fontlist-v1.json","content":"{}"}`, `{"name":"fontlist-v1.json","content":"{"}`,
 		`{"name":"fontlist-v1.json/../x","content":"{}"}`, `{"name":"fontlist-v1.json","content":"\"` + strings.Repeat("a", maxFontList) + `\""}`,
