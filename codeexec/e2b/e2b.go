@@ -144,7 +144,7 @@ func (c *config) connect() error {
 func missing(what, option, variable string) error {
 	return &cubby.Error{
 		Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is missing", what),
-		Hint: fmt.Sprintf("give it with %s, or set %s", option, variable),
+		Hint: fmt.Sprintf("set %s; in Go, %s gives it", variable, option),
 	}
 }
 
