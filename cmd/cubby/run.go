@@ -298,7 +298,12 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 		cubby.OnError(func(e cubby.ExecutionError) { r.spin.Stop(); r.screen.failure(e) }))
 	r.spin.Stop()
 	r.screen.end()
-	if err != nil {
+	switch {
+	case gone(err, "out of memory"):
+		report(r.screen.notes, err)
+		fmt.Fprintf(r.screen.notes, "cubby: out of memory: the limit is %s (--memory)\n", r.flags.memory.String())
+		return status(exitOutOfMemory)
+	case err != nil:
 		return err
 	}
 	cerr := c.after(ctx, ex.Results)
@@ -328,6 +333,12 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 		return status(exitLost)
 	}
 	return nil
+}
+
+// gone reports an error that says of the sandbox that it ended for a reason.
+func gone(err error, reason string) bool {
+	e, ok := errors.AsType[*cubby.Error](err)
+	return ok && e.Code == cubby.CodeSandboxGone && strings.Contains(e.Err.Error(), reason)
 }
 
 // notes says on standard error what became of the run beside its text.

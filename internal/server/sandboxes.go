@@ -270,13 +270,13 @@ func (s *Server) moved(w http.ResponseWriter, r *http.Request, box *host.Sandbox
 	return false
 }
 
-// writeGone answers as E2B does, with the reason where it is the caller's to
+// writeGone answers as E2B does, or with the reason where it is the caller's to
 // know: in the message, for E2B's clients show nothing else.
 func writeGone(w http.ResponseWriter, id string, err error) {
 	message := "Sandbox \"" + id + "\" doesn't exist or you don't have access to it"
 	var ended *host.EndedError
 	if errors.As(err, &ended) {
-		message += ": " + ended.Error()
+		message = ended.Error()
 	}
 	writeError(w, http.StatusNotFound, message, "")
 }
