@@ -221,6 +221,9 @@ func create(root *os.Root, name string, data []byte) error {
 // picturesHere writes pictures to the current folder under names that are
 // free.
 func (c *collector) picturesHere(results []cubby.Result) error {
+	if !slices.ContainsFunc(results, func(r cubby.Result) bool { return len(pictures(r)) > 0 }) {
+		return nil // nor need the folder be one that this user can open
+	}
 	root, err := os.OpenRoot(".")
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ func (e signalError) Error() string { return e.signal.String() }
 // its usual effect. A SIGHUP that is ignored (nohup) stays so. stop ends it.
 func onSignal(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 1)
-	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if s != syscall.SIGHUP || !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}

@@ -83,6 +83,7 @@ func TestAnyPlace(t *testing.T) {
 	for _, test := range []struct{ name, prepare, run string }{
 		{"binary in a closed folder", "mkdir -m 700 $DIR/a; cp $CUBBY $DIR/a/cubby", "$DIR/a/cubby"},
 		{"binary for its owner only", "mkdir $DIR/b; cp $CUBBY $DIR/b/cubby; chmod 700 $DIR/b/cubby", "$DIR/b/cubby"},
+		{"current folder that cannot be opened", "mkdir $DIR/cwd", "cd $DIR/cwd; chmod 0 .; $CUBBY"}, // by others than root
 		{"closed home", "mkdir -m 700 $DIR/c", "HOME=$DIR/c $CUBBY"},
 		{"closed folder for temporary files", "mkdir -m 700 $DIR/d", "TMPDIR=$DIR/d $CUBBY"},
 		{"a folder of one's own in an open one", "mkdir -m 711 $DIR/e; mkdir -m 700 $DIR/e/0", "TMPDIR=$DIR/e/0 $CUBBY"},
