@@ -121,6 +121,11 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: signal NAME STATUS TEXT command…")
 	}
 	sig, want, text, args := unix.SignalNum("SIG"+args[0]), args[1], args[2], args[3:]
+	// A test that runs in the background or under nohup ignores signals that its
+	// children would then ignore, too. What it handles is theirs by default.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, sig)
+	defer signal.Stop(handled)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	path, err := exec.LookPath(args[0])
@@ -145,7 +150,3 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("exit status %d, want %s", got, want)
 	}
 }
-
-// A test binary that is started in the background may inherit an ignored
-// SIGINT, which the scripts' children would then inherit, too.
-func init() { signal.Reset(os.Interrupt) }
