@@ -81,16 +81,8 @@ type Left struct {
 func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOptions) (*Download, error) {
 	const op = "download"
 	remote = inHome(remote)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fail(op, CodeInvalidArgument, err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fail(op, CodeInvalidArgument, err)
-	}
-	defer root.Close()
 	d := downloader{
-		files: f, root: root, filter: opts.Filter,
+		files: f, filter: opts.Filter,
 		filesLeft: cmp.Or(opts.MaxFiles, DefaultDownloadFiles), bytesLeft: cmp.Or(opts.MaxBytes, DefaultDownloadBytes),
 	}
 	// An entry is looked at when the next one has come: what is in a folder follows
@@ -104,7 +96,34 @@ func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOp
 		}
 		return d.take(ctx, remote, *before, e != nil && strings.HasPrefix(e.Path, before.Path+"/"))
 	}
-	err = f.Walk(ctx, remote, maxDepth, func(e Entry) error { return each(&e) })
+	// The local folder is made when the remote one is known to be there.
+	open := func() error {
+		if d.root != nil {
+			return nil
+		}
+		err := os.MkdirAll(dir, 0o777)
+		if err == nil {
+			d.root, err = os.OpenRoot(dir)
+		}
+		if err != nil {
+			return fail(op, CodeInvalidArgument, err)
+		}
+		return nil
+	}
+	defer func() {
+		if d.root != nil {
+			d.root.Close()
+		}
+	}()
+	err := f.Walk(ctx, remote, maxDepth, func(e Entry) error {
+		if err := open(); err != nil {
+			return err
+		}
+		return each(&e)
+	})
+	if err == nil {
+		err = open() // for an empty folder
+	}
 	if err == nil {
 		err = each(nil)
 	}
@@ -114,7 +133,11 @@ func (f Files) Download(ctx context.Context, remote, dir string, opts DownloadOp
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
-	return &d.done, fail(op, CodeCanceled, err)
+	err = fail(op, CodeCanceled, err)
+	if d.root == nil {
+		return nil, err
+	}
+	return &d.done, err
 }
 
 type downloader struct {

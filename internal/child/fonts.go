@@ -17,6 +17,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/server"
 	"github.com/cubby-sandbox/cubby/internal/template"
+	"github.com/cubby-sandbox/cubby/internal/usercache"
 )
 
 const (
@@ -39,8 +40,8 @@ type fonts struct {
 func provideFonts(key string, root template.Root, cfg host.Config) *fonts {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fonts{root: root, cancel: cancel, done: make(chan struct{})}
-	if cache, err := os.UserCacheDir(); err == nil {
-		f.file = filepath.Join(cache, "cubby", "fonts-"+key+".json")
+	if cache, err := usercache.Dir(); err == nil {
+		f.file = filepath.Join(cache, "fonts-"+key+".json")
 	}
 	list, err := f.load()
 	if err == nil {

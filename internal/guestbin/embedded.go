@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/cubby-sandbox/cubby/internal/usercache"
 )
 
 //go:embed guest.zst
@@ -24,8 +26,8 @@ var packed []byte
 func Path(fallback string) (string, error) {
 	sum := sha256.Sum256(packed)
 	name := "guest-" + hex.EncodeToString(sum[:8])
-	if cache, err := os.UserCacheDir(); err == nil {
-		if path, err := unpack(filepath.Join(cache, "cubby"), name); err == nil {
+	if cache, err := usercache.Dir(); err == nil {
+		if path, err := unpack(cache, name); err == nil {
 			return path, nil
 		}
 	}
