@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,6 +29,9 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == Name {
 		os.Exit(Main())
 	}
+	// A test that runs in the background ignores it, and what a terminal starts would,
+	// too: a signal that is handled here is the children's by default.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	goleak.VerifyTestMain(m)
 }
 
