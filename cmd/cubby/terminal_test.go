@@ -30,7 +30,7 @@ func TestOnATerminal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			terminal, tty, err := pty.Open()
 			if err != nil {
-				t.Skip(err)
+				t.Fatal(err)
 			}
 			defer terminal.Close()
 			execute(t.Context(), []string{"run", "-e", c.code}, stdio{strings.NewReader(""), tty, tty}, openFake("1"))
