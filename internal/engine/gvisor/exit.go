@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,10 @@ import (
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
+
+// goferGrace is how long a gofer may take to end after its sentry. It takes
+// milliseconds, unless it was stopped.
+const goferGrace = 2 * time.Second
 
 // watch reports the machine's end.
 func (m *machine) watch() {
@@ -41,8 +46,9 @@ func (m *machine) awaitEnd() error {
 		return nil
 	}
 	// A gofer goes on until the sentry has ended, and then ends well. If it does
-	// not, the sentry ends what runs inside.
-	if files, err := processEnd(m.gofer, unix.WNOHANG); err == nil && files.bad() {
+	// not, the sentry ends what runs inside, and can be gone before the gofer is:
+	// its connections are closed first, its threads end one after the other.
+	if files, err := processEndWithin(m.gofer, goferGrace); err == nil && files.bad() {
 		return fmt.Errorf("the sandbox's file server %s", files)
 	}
 	if kernel.signal != 0 {
@@ -97,6 +103,24 @@ const cldExited = 1
 
 // errAlive says that a process has not ended.
 var errAlive = errors.New("it has not ended")
+
+// processEndWithin is processEnd for at most d: then it is errAlive.
+func processEndWithin(pid int, d time.Duration) (end, error) {
+	// The number is the process's own until it is reaped, which is after this.
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil { // a kernel or a filter that does not have it
+		return processEnd(pid, unix.WNOHANG)
+	}
+	defer unix.Close(fd)
+	deadline := time.Now().Add(d)
+	for {
+		left := max(0, time.Until(deadline))
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if err != unix.EINTR {
+			return processEnd(pid, unix.WNOHANG)
+		}
+	}
+}
 
 // processEnd waits for the end of a child process and leaves it to be reaped. With
 // unix.WNOHANG one that lives is errAlive.
