@@ -1,0 +1,57 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// guestTimeout bounds each of the host's own requests to a guest.
+const guestTimeout = 20 * time.Second
+
+// greet checks the guest's version and hands it its token and environment.
+func (s *Sandbox) greet(ctx context.Context, env map[string]string) error {
+	body, err := json.Marshal(protocol.InitRequest{
+		HostToken: s.hostToken, EnvVars: env, AccessToken: s.Token, DefaultUser: "user", DefaultWorkdir: "/home/user", Timestamp: time.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	header, err := s.tell(ctx, "/init", body)
+	if err != nil {
+		return err
+	}
+	if got := header.Get(protocol.HeaderVersion); got != version.Build() {
+		return fmt.Errorf("%w: %.40q, the server is %s: build both with `make build`", ErrVersionMismatch, got, version.Build())
+	}
+	return nil
+}
+
+// tell posts one of the host's own requests to the guest's envd.
+func (s *Sandbox) tell(ctx context.Context, path string, body []byte) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(protocol.HeaderHostToken, s.hostToken)
+	resp, err := s.Transport(protocol.EnvdPort).RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, text)
+	}
+	return resp.Header, nil
+}
