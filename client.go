@@ -150,21 +150,9 @@ type CreateOption interface{ applyCreate(*protocol.NewSandbox) }
 // ConnectOption modifies [Client.Connect].
 type ConnectOption interface{ applyConnect(*connectRequest) }
 
-// LifetimeOption is for sandboxes that are created and for those that are there.
-type LifetimeOption interface {
-	CreateOption
-	ConnectOption
-}
-
 type createOption func(*protocol.NewSandbox)
 
 func (f createOption) applyCreate(r *protocol.NewSandbox) { f(r) }
-
-// lifetime is how long a sandbox lives.
-type lifetime time.Duration
-
-func (d lifetime) applyCreate(r *protocol.NewSandbox) { r.Timeout = new(seconds(time.Duration(d))) }
-func (d lifetime) applyConnect(r *connectRequest)     { r.Timeout = seconds(time.Duration(d)) }
 
 // connectRequest is the body of POST /sandboxes/{id}/connect.
 type connectRequest struct {
@@ -192,10 +180,6 @@ func WithLimits(l Limits) CreateOption {
 		}
 	})
 }
-
-// WithLifetime bounds the sandbox's whole life, in whole seconds (rounded up);
-// without it five minutes. The server ends the sandbox when it is over.
-func WithLifetime(d time.Duration) LifetimeOption { return lifetime(d) }
 
 // WithMetadata attaches labels to the sandbox.
 func WithMetadata(m map[string]string) CreateOption {
@@ -225,14 +209,15 @@ func WithOpenContexts() CreateOption {
 // sandboxes share them, and each stream has one of its own.
 const maxIdle = 64
 
-const defaultLifetime = 5 * time.Minute
+// defaultTimeout is the sandbox's, where [WithTimeout] names none.
+const defaultTimeout = 5 * time.Minute
 
 // Create starts a sandbox. The caller ends it with [Sandbox.Close]; the server
-// does when its lifetime is over.
+// does when its timeout ([WithTimeout]) is over.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	const op = "create sandbox"
 	req := protocol.NewSandbox{TemplateID: DefaultTemplate, ContextToken: true}
-	WithLifetime(defaultLifetime).applyCreate(&req)
+	WithTimeout(defaultTimeout).applyCreate(&req)
 	for _, o := range opts {
 		o.applyCreate(&req)
 	}
@@ -278,7 +263,7 @@ func (c *Client) newSandbox(ctx context.Context, path string, body *protocol.New
 }
 
 // Connect finds a sandbox that already runs (or is paused, which resumes it)
-// and makes its remaining lifetime at least [WithLifetime]'s or five minutes. It
+// and lets it live for at least [WithTimeout]'s time from now, or five minutes. It
 // fails with [CodeNotFound] when there is none of that id.
 func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	const op = "connect to sandbox"
@@ -286,7 +271,7 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) 
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
 	var req connectRequest
-	WithLifetime(defaultLifetime).applyConnect(&req)
+	WithTimeout(defaultTimeout).applyConnect(&req)
 	for _, o := range opts {
 		o.applyConnect(&req)
 	}
@@ -308,7 +293,7 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) 
 	return sbx, nil
 }
 
-// Get finds a sandbox without touching its lifetime. It fails with
+// Get finds a sandbox without touching its timeout. It fails with
 // [CodeNotFound] when there is none of that id.
 func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 	const op = "get sandbox"

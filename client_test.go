@@ -108,7 +108,7 @@ func TestCreateSendsOnlyWhatWasAsked(t *testing.T) {
 		{"zero limits", []cubby.CreateOption{cubby.WithLimits(cubby.Limits{})}, `{"templateID":"code-interpreter-v1","timeout":300}`},
 		{"memory rounds up to MiB", []cubby.CreateOption{cubby.WithLimits(cubby.Limits{Memory: 1<<20 + 1})},
 			`{"templateID":"code-interpreter-v1","timeout":300,"cubbyLimits":{"memoryMB":2}}`},
-		{"lifetime rounds up to seconds", []cubby.CreateOption{cubby.WithLifetime(1500 * time.Millisecond), cubby.WithWarm("python")},
+		{"a timeout rounds up to seconds", []cubby.CreateOption{cubby.WithTimeout(1500 * time.Millisecond), cubby.WithWarm("python")},
 			`{"templateID":"code-interpreter-v1","timeout":2,"cubbyWarm":["python"]}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

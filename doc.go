@@ -31,7 +31,7 @@
 //	}
 //	fmt.Println(res.ExitCode, res.Stdout)
 //
-// It lives until its timeout ([WithLifetime], [Sandbox.SetTimeout]) or its end
+// It lives until its timeout ([WithTimeout], [Sandbox.SetTimeout]) or its end
 // ([Sandbox.Kill]), also when its program does not: [Client.List] and
 // [Client.Connect] find it again. A private Cubby's ends with the program.
 //

@@ -63,7 +63,7 @@ func TestConnectOptions(t *testing.T) {
 		want string
 	}{
 		{nil, `{"timeout":300}`},
-		{[]cubby.ConnectOption{cubby.WithLifetime(1500 * time.Millisecond)}, `{"timeout":2}`},
+		{[]cubby.ConnectOption{cubby.WithTimeout(1500 * time.Millisecond)}, `{"timeout":2}`},
 	} {
 		if _, err := c.Connect(t.Context(), "isbx1", tt.opts...); err != nil || body != tt.want {
 			t.Errorf("sent %s, want %s; %v", body, tt.want, err)

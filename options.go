@@ -7,8 +7,9 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// Options are typed by what they modify: a [RunOption] is for [Sandbox.RunCode],
-// a [CommandOption] for [Commands], a [ContextOption] for [Sandbox.CreateContext].
+// Options are typed by what they modify: a [CreateOption] is for [Client.Create],
+// a [ConnectOption] for [Client.Connect], a [RunOption] for [Sandbox.RunCode], a
+// [CommandOption] for [Commands], a [ContextOption] for [Sandbox.CreateContext].
 // What makes sense for several of them is of a type that is an option of each.
 
 // RunOption modifies [Sandbox.RunCode].
@@ -26,6 +27,14 @@ type ContextOption interface {
 type ExecOption interface {
 	RunOption
 	CommandOption
+}
+
+// TimeoutOption is for whatever has a timeout: sandboxes that are created and
+// connected to, code and commands.
+type TimeoutOption interface {
+	CreateOption
+	ConnectOption
+	ExecOption
 }
 
 // DirOption is for contexts and for commands.
@@ -51,6 +60,14 @@ type execOption func(*execConfig)
 
 func (f execOption) applyRun(c *runConfig)         { f(&c.execConfig) }
 func (f execOption) applyCommand(c *commandConfig) { f(&c.execConfig) }
+
+// timeout is a sandbox's or an execution's.
+type timeout time.Duration
+
+func (d timeout) applyCreate(r *protocol.NewSandbox) { r.Timeout = new(seconds(time.Duration(d))) }
+func (d timeout) applyConnect(r *connectRequest)     { r.Timeout = seconds(time.Duration(d)) }
+func (d timeout) applyRun(c *runConfig)              { c.timeout = time.Duration(d) }
+func (d timeout) applyCommand(c *commandConfig)      { c.timeout = time.Duration(d) }
 
 // execConfig is what code and commands have in common.
 type execConfig struct {
@@ -118,14 +135,23 @@ func WithEnv(env map[string]string) ExecOption {
 	return execOption(func(c *execConfig) { c.env = env })
 }
 
-// WithTimeout bounds the wall time of the code or of the command, which is over
-// then: the Execution or the CommandResult says TimedOut, and there is no error.
-// Code is interrupted first, and its kernel killed two seconds later; a command
-// is killed at once. Without it, or with 0, there is no bound but the context's
-// and the sandbox's.
-func WithTimeout(d time.Duration) ExecOption {
-	return execOption(func(c *execConfig) { c.timeout = d })
-}
+// WithTimeout bounds the time of what it is given to, as E2B's "timeout" does:
+//
+//   - [Client.Create]: the sandbox's life. The server ends the sandbox d after its
+//     start, unless [Sandbox.SetTimeout] or [Client.Connect] has moved that.
+//     Without it, d is five minutes.
+//   - [Client.Connect]: the life that is left, which becomes d where it is less.
+//     Without it, d is five minutes.
+//   - [Sandbox.RunCode] and [Commands]: the wall time of the code or the command,
+//     which is over then: the Execution or the CommandResult says TimedOut, and
+//     there is no error. Code is interrupted first, and its kernel killed two
+//     seconds later; a command is killed at once. Without it, or with 0, there is
+//     no bound but the context's and the sandbox's.
+//
+// A sandbox's is rounded up to whole seconds. A negative one, one that is longer
+// than the server lets it be, and 0 for a new sandbox fail with
+// [CodeInvalidArgument]. An execution's does not keep its sandbox alive.
+func WithTimeout(d time.Duration) TimeoutOption { return timeout(d) }
 
 // WithMaxOutput bounds what is kept of stdout and of stderr, in bytes for each;
 // without it [DefaultMaxOutput]. What is over is dropped, the answer says

@@ -232,9 +232,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-func TestLifetime(t *testing.T) {
+func TestSandboxTimeout(t *testing.T) {
 	c := open(t)
-	sbx, err := c.Create(t.Context(), cubby.WithLifetime(time.Second))
+	sbx, err := c.Create(t.Context(), cubby.WithTimeout(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,9 @@ func openEmbedded(ctx context.Context, python, node string) (*cubby.Client, func
 	return c.Client, c.Close, nil
 }
 
-// lifetimeMargin is how long the sandbox may live beside the code's own time:
-// to start, and to send and fetch files.
-const lifetimeMargin = 5 * time.Minute
+// timeoutMargin is what the sandbox's timeout has beside the code's own: to start,
+// and to send and fetch files.
+const timeoutMargin = 5 * time.Minute
 
 // runFlags are the flags of `cubby run`.
 type runFlags struct {
@@ -259,7 +259,7 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	sbx, err := client.Create(startCtx,
 		cubby.WithLimits(r.limits),
 		cubby.WithWarm(r.src.language),
-		cubby.WithLifetime(time.Duration(r.flags.timeout)+lifetimeMargin))
+		cubby.WithTimeout(time.Duration(r.flags.timeout)+timeoutMargin))
 	if err != nil {
 		return r.tooSlow(startCtx, err)
 	}

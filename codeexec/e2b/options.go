@@ -13,8 +13,8 @@ import (
 
 // Defaults.
 const (
-	DefaultExecutionTimeout = boxes.DefaultTimeout
-	DefaultIdleTimeout      = boxes.DefaultIdle
+	DefaultExecutionTimeout = boxes.DefaultExecutionTimeout
+	DefaultIdleTimeout      = boxes.DefaultIdleTimeout
 	DefaultRemoteWorkspace  = codeexec.DefaultRemoteRoot
 )
 
@@ -84,7 +84,7 @@ func WithSandboxTimeout(d time.Duration) Option {
 		if d <= 0 {
 			c.err = errors.Join(c.err, fmt.Errorf("WithSandboxTimeout: %v is not positive", d))
 		}
-		c.boxes.Lifetime = d
+		c.boxes.SandboxTimeout = d
 	}
 }
 
@@ -95,7 +95,7 @@ func WithExecutionTimeout(d time.Duration) Option {
 		if d <= 0 {
 			c.err = errors.Join(c.err, fmt.Errorf("WithExecutionTimeout: %v is not positive", d))
 		}
-		c.boxes.Timeout = d
+		c.boxes.ExecutionTimeout = d
 	}
 }
 
@@ -108,7 +108,7 @@ func WithIdleTimeout(d time.Duration) Option {
 		if d < time.Second || d%time.Second != 0 {
 			c.err = errors.Join(c.err, fmt.Errorf("WithIdleTimeout: %v: it must be whole seconds, at least one", d))
 		}
-		c.boxes.Idle = d
+		c.boxes.IdleTimeout = d
 	}
 }
 

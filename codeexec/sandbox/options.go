@@ -12,8 +12,8 @@ import (
 
 // Defaults.
 const (
-	DefaultExecutionTimeout = boxes.DefaultTimeout
-	DefaultIdleTimeout      = boxes.DefaultIdle
+	DefaultExecutionTimeout = boxes.DefaultExecutionTimeout
+	DefaultIdleTimeout      = boxes.DefaultIdleTimeout
 )
 
 // Option modifies [New].
@@ -47,11 +47,13 @@ func WithFreshSandbox() Option { return func(c *config) { c.boxes.Fresh = boxes.
 
 // WithExecutionTimeout bounds each block, and each program in a workspace that
 // names no timeout; without it 60 seconds.
-func WithExecutionTimeout(d time.Duration) Option { return func(c *config) { c.boxes.Timeout = d } }
+func WithExecutionTimeout(d time.Duration) Option {
+	return func(c *config) { c.boxes.ExecutionTimeout = d }
+}
 
 // WithIdleTimeout is how long a sandbox lives without being used, in whole
 // seconds and at least one; without it an hour.
-func WithIdleTimeout(d time.Duration) Option { return func(c *config) { c.boxes.Idle = d } }
+func WithIdleTimeout(d time.Duration) Option { return func(c *config) { c.boxes.IdleTimeout = d } }
 
 // WithLimits bounds the sandbox: all that runs in it together. A limit that this
 // machine cannot keep makes [New] fail with [codeexec.ErrLimitNotEnforceable]

@@ -13,7 +13,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// E2B's lifetimes where the client names none. A private Cubby has the host's:
+// E2B's timeouts where the client names none. A private Cubby has the host's:
 // its sandboxes end with the program that made them.
 const (
 	defaultTimeoutV2 = 300 * time.Second
@@ -187,7 +187,7 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request, box *host.Sandbox)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// connect extends the lifetime and never shortens it; both versions have the
+// connect extends the timeout and never shortens it; both versions have the
 // same answer. What is asked for beside the time is about paused sandboxes.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
 	var body protocol.ConnectSandbox

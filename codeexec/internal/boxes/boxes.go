@@ -34,9 +34,9 @@ const (
 
 // Defaults of [Config].
 const (
-	DefaultTimeout     = 60 * time.Second
-	DefaultIdle        = time.Hour
-	DefaultMaxContexts = 16
+	DefaultExecutionTimeout = 60 * time.Second
+	DefaultIdleTimeout      = time.Hour
+	DefaultMaxContexts      = 16
 )
 
 // Config configures an Executor. Client is needed.
@@ -46,7 +46,7 @@ type Config struct {
 	Backend string
 	// ID is a sandbox to attach to; empty makes one.
 	ID string
-	// Create are options of new sandboxes, beside lifetime and limits.
+	// Create are options of new sandboxes, beside timeout and limits.
 	Create []cubby.CreateOption
 	// Recreate replaces a sandbox that is gone, before anything runs; OnRecreate
 	// is told.
@@ -54,14 +54,14 @@ type Config struct {
 	OnRecreate func(oldID string)
 	// Keep has Close leave the sandbox alone.
 	Keep bool
-	// Idle is how long a sandbox lives without being used, in whole seconds; 0
-	// means DefaultIdle.
-	Idle time.Duration
-	// Lifetime bounds the sandbox's whole life; 0 does not.
-	Lifetime time.Duration
-	// Timeout is each block's, and that of programs that name none; 0 means
-	// DefaultTimeout.
-	Timeout time.Duration
+	// IdleTimeout is how long a sandbox lives without being used, in whole seconds;
+	// 0 means DefaultIdleTimeout.
+	IdleTimeout time.Duration
+	// SandboxTimeout bounds the sandbox's whole life, in whole seconds; 0 does not.
+	SandboxTimeout time.Duration
+	// ExecutionTimeout is each block's, and that of programs that name none; 0 means
+	// DefaultExecutionTimeout.
+	ExecutionTimeout time.Duration
 	// MaxOutput bounds stdout and stderr of a block and the output of all, in
 	// bytes; 0 means cubby.DefaultMaxOutput.
 	MaxOutput int
@@ -99,8 +99,8 @@ type Config struct {
 // check refuses what makes no sense, and fills what was left out. Its errors name
 // no options: those are the packages'.
 func (c *Config) check() error {
-	c.Idle = cmp.Or(c.Idle, DefaultIdle)
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	c.ExecutionTimeout = cmp.Or(c.ExecutionTimeout, DefaultExecutionTimeout)
 	c.MaxOutput = cmp.Or(c.MaxOutput, cubby.DefaultMaxOutput)
 	c.MaxContexts = cmp.Or(c.MaxContexts, DefaultMaxContexts)
 	c.Root = path.Clean(cmp.Or(c.Root, codeexec.DefaultRoot))
@@ -110,12 +110,12 @@ func (c *Config) check() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case c.Idle < time.Second || c.Idle%time.Second != 0:
-		return fmt.Errorf("the idle timeout is %v: it must be whole seconds, at least one", c.Idle)
-	case c.Lifetime < 0 || c.Lifetime%time.Second != 0:
-		return fmt.Errorf("the sandbox's timeout is %v: it must be whole seconds", c.Lifetime)
-	case c.Timeout < 0:
-		return fmt.Errorf("the execution timeout is %v", c.Timeout)
+	case c.IdleTimeout < time.Second || c.IdleTimeout%time.Second != 0:
+		return fmt.Errorf("the idle timeout is %v: it must be whole seconds, at least one", c.IdleTimeout)
+	case c.SandboxTimeout < 0 || c.SandboxTimeout%time.Second != 0:
+		return fmt.Errorf("the sandbox's timeout is %v: it must be whole seconds", c.SandboxTimeout)
+	case c.ExecutionTimeout < 0:
+		return fmt.Errorf("the execution timeout is %v", c.ExecutionTimeout)
 	case c.MaxOutput < 0:
 		return errors.New("the bound of the output is negative")
 	case c.MaxContexts < 4:

@@ -280,7 +280,7 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 			ex = &cubby.Execution{}
 		}
 		ex.TimedOut, ex.ExitCode, ex.Limit, ex.StateLost = true, codeexec.ExitTimedOut, "time", true
-		ex.Duration = e.x.h.cfg.Timeout
+		ex.Duration = e.x.h.cfg.ExecutionTimeout
 		err = e.restart(ctx, language)
 	default:
 		if ex == nil {
@@ -330,7 +330,7 @@ func (e *execution) where(ctx context.Context, language string) (cubby.RunOption
 
 func (e *execution) run(ctx context.Context, k *codeexec.Block, code string, how cubby.RunOption) (*cubby.Execution, error) {
 	cfg := e.x.h.cfg
-	opts := append(k.Options(), how, cubby.WithTimeout(cfg.Timeout), cubby.WithMaxOutput(int64(cfg.MaxOutput)), cubby.WithDrain())
+	opts := append(k.Options(), how, cubby.WithTimeout(cfg.ExecutionTimeout), cubby.WithMaxOutput(int64(cfg.MaxOutput)), cubby.WithDrain())
 	if len(cfg.Env) > 0 {
 		opts = append(opts, cubby.WithEnv(cfg.Env))
 	}

@@ -210,19 +210,19 @@ func (h *holder) retire(b *box) {
 	}
 }
 
-// lifetime is how long a sandbox is to live at first.
-func (h *holder) lifetime() time.Duration {
-	if h.cfg.Lifetime > 0 {
-		return min(h.cfg.Idle, h.cfg.Lifetime)
+// firstTimeout is the timeout that a sandbox begins with; use extends it.
+func (h *holder) firstTimeout() time.Duration {
+	if h.cfg.SandboxTimeout > 0 {
+		return min(h.cfg.IdleTimeout, h.cfg.SandboxTimeout)
 	}
-	return h.cfg.Idle
+	return h.cfg.IdleTimeout
 }
 
 // create makes a sandbox, which the caller adopts or ends.
 func (h *holder) create(ctx context.Context) (*box, error) {
-	lifetime := h.lifetime()
+	timeout := h.firstTimeout()
 	opts := append(h.cfg.Create[:len(h.cfg.Create):len(h.cfg.Create)],
-		cubby.WithLifetime(lifetime), cubby.WithLimits(boxLimits(h.cfg.Limits)))
+		cubby.WithTimeout(timeout), cubby.WithLimits(boxLimits(h.cfg.Limits)))
 	began := time.Now()
 	sbx, err := h.cfg.Client.Create(ctx, opts...)
 	if cubby.CodeOf(err) == cubby.CodeUnimplemented && h.cfg.Limits != (codeexec.ResourceLimits{}) {
@@ -231,7 +231,7 @@ func (h *holder) create(ctx context.Context) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{h: h, sbx: sbx, owned: true, endAt: began.Add(lifetime), checked: began}
+	b := &box{h: h, sbx: sbx, owned: true, endAt: began.Add(timeout), checked: began}
 	info, err := sbx.Info(ctx)
 	if err == nil {
 		err = b.prepare(info, began)
@@ -258,13 +258,13 @@ func (h *holder) attach(ctx context.Context) (*box, error) {
 	}
 	// This renews the lease, and brings tokens that the question did not. It would
 	// resume a sandbox that is paused, which is why that was asked first.
-	lifetime := h.lifetime()
-	if sbx, err = h.cfg.Client.Connect(ctx, h.cfg.ID, cubby.WithLifetime(lifetime)); err != nil {
+	timeout := h.firstTimeout()
+	if sbx, err = h.cfg.Client.Connect(ctx, h.cfg.ID, cubby.WithTimeout(timeout)); err != nil {
 		return nil, gone(h.cfg.ID, err)
 	}
-	b := &box{h: h, sbx: sbx, checked: now, endAt: now.Add(lifetime)}
+	b := &box{h: h, sbx: sbx, checked: now, endAt: now.Add(timeout)}
 	// A lease that is longer than ours stays as it is.
-	if info.EndAt.Sub(now) > h.cfg.Idle+clockSkew {
+	if info.EndAt.Sub(now) > h.cfg.IdleTimeout+clockSkew {
 		b.endAt = info.EndAt
 	}
 	return b, b.prepare(info, now)
@@ -276,13 +276,13 @@ func (b *box) prepare(info *cubby.Info, now time.Time) error {
 	if err := checkLimits(b.h.cfg.Limits, b.have); err != nil {
 		return err
 	}
-	if b.h.cfg.Lifetime > 0 {
-		b.endBy = now.Add(b.h.cfg.Lifetime)
+	if b.h.cfg.SandboxTimeout > 0 {
+		b.endBy = now.Add(b.h.cfg.SandboxTimeout)
 	}
 	programs := b.have
 	programs.FileSizeBytes = 0 // a program's own is none of what can be asked for
 	engine, err := posixws.New(machine{b, b.h.cfg.User}, posixws.Config{
-		Root: b.h.cfg.Root, Timeout: b.h.cfg.Timeout, FileTimeout: fileTime, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
+		Root: b.h.cfg.Root, Timeout: b.h.cfg.ExecutionTimeout, FileTimeout: fileTime, MaxOutput: b.h.cfg.MaxOutput, Have: programs,
 		HostBase: b.h.cfg.HostBase, Describe: b.h.cfg.Describe, Instance: b.sbx.ID,
 	})
 	b.engine = engine
@@ -308,7 +308,7 @@ func gone(id string, err error) error {
 func isGone(err error) bool { return cubby.CodeOf(err) == cubby.CodeSandboxGone }
 
 // trust is how long an answer counts.
-func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.Idle/10) }
+func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.IdleTimeout/10) }
 
 // doubt has the next use ask whether the sandbox is there, if err says that it
 // may not be.
@@ -365,7 +365,7 @@ func (b *box) known() {
 // never longer than the sandbox's whole life.
 func (b *box) renew(ctx context.Context) error {
 	now := time.Now()
-	d := b.h.cfg.Idle
+	d := b.h.cfg.IdleTimeout
 	if !b.endBy.IsZero() {
 		d = min(d, b.endBy.Sub(now))
 	}
@@ -437,7 +437,7 @@ func (b *box) lease() (release func(), err error) {
 
 // keep renews the lease while something is under way, and once when it is over.
 func (b *box) keep(idle <-chan struct{}) {
-	tick := time.NewTicker(max(b.h.cfg.Idle/3, 200*time.Millisecond))
+	tick := time.NewTicker(max(b.h.cfg.IdleTimeout/3, 200*time.Millisecond))
 	defer tick.Stop()
 	renew := func() {
 		ctx, cancel := context.WithTimeout(b.h.ctx, renewTime)
