@@ -255,7 +255,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	cfg := host.Config{
-		Engine:       limited{eng},
+		Engine:       limited(eng),
 		Template:     host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
 		MaxSandboxes: most, TemplateAliases: opts.TemplateIDs,
 		Logger: opts.Logger,

@@ -20,18 +20,32 @@ func mostSandboxes(asked int) (int, error) {
 	return min(host.DefaultMaxSandboxes(), rlimit.MostSandboxes()), nil
 }
 
-// limited is an engine whose failures name the limit of this process that they
+// limited returns an engine whose failures name the limit of this process that they
 // come from. That it was enough when the server started says little of later:
-// other programs of the same user take from some of them.
-type limited struct{ engine.Engine }
+// other programs of the same user take from some of them. What the engine can do
+// besides starting, its machines' powers included, the returned one can.
+func limited(e engine.Engine) engine.Engine {
+	starter := limitedStarter{e}
+	if r, ok := e.(engine.Restorer); ok {
+		return limitedRestorer{starter, r}
+	}
+	return starter
+}
 
-func (l limited) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
+type limitedStarter struct{ engine.Engine }
+
+func (l limitedStarter) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
 	m, err := l.Engine.Start(ctx, spec)
 	return m, blame(ctx, err)
 }
 
-func (l limited) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
-	m, err := l.Engine.Restore(ctx, spec, checkpoint)
+type limitedRestorer struct {
+	limitedStarter
+	restorer engine.Restorer
+}
+
+func (l limitedRestorer) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
+	m, err := l.restorer.Restore(ctx, spec, checkpoint)
 	return m, blame(ctx, err)
 }
 

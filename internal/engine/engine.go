@@ -1,19 +1,26 @@
-// Package engine defines what every sandbox engine must do: boot or restore a
-// machine and dial a port inside it. Policy (who may create what, for how long)
-// lives in package host; an engine only builds walls.
+// Package engine defines what every sandbox engine must do: boot a machine and dial
+// a port inside it. What only some can do are the small interfaces Restorer,
+// Checkpointer, Pauser, Limiter and Slower, which callers find by type assertion.
+// Policy (who may create what, for how long) lives in package host; an engine only
+// builds walls.
 package engine
 
 import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"time"
 )
 
-// Engine boots machines. Implementations are safe for concurrent use.
+// Engine boots machines. Implementations are safe for concurrent use. One that can
+// boot a machine from a checkpoint is a Restorer, too.
 type Engine interface {
 	// Name is the engine's short name, such as "gvisor".
 	Name() string
+	// Commit names the build of the engine that its checkpoints depend on: one
+	// that says the same can restore them. It is never empty.
+	Commit() string
 	// Probe reports whether the engine can run here. Its error says what to do
 	// about it.
 	Probe(ctx context.Context) error
@@ -21,31 +28,23 @@ type Engine interface {
 	// not bound to ctx, which only bounds the start itself: when it ends, Start
 	// returns its cause, whatever hangs, and has left nothing.
 	Start(ctx context.Context, spec Spec) (Machine, error)
-	// Restore boots a machine from a checkpoint that the same build of the same
-	// engine made from an equal spec.
-	Restore(ctx context.Context, spec Spec, checkpoint string) (Machine, error)
 }
 
-// Machine is one running sandbox. Its methods are safe for concurrent use.
+// Machine is one running sandbox. Its methods are safe for concurrent use. It may
+// be a Checkpointer, Pauser, Limiter or Slower, too.
 type Machine interface {
 	// Dial opens a stream to a TCP port inside the machine. A closed port is
 	// ErrPortClosed, an ended machine ErrEnded.
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// Checkpoint writes memory and files into dir, which must exist and be
-	// empty. The machine goes on running when opts.Resume is set and has ended
-	// otherwise. Usage and CPUTime do not wait for it; Close ends it, with
-	// ErrEnded.
-	Checkpoint(ctx context.Context, dir string, opts CheckpointOptions) error
-	// Pause freezes every process in the machine; Resume thaws them.
-	Pause(ctx context.Context) error
-	Resume(ctx context.Context) error
 	// Usage measures what the machine uses now. It costs microseconds.
 	Usage(ctx context.Context) (Usage, error)
 	// CPUTime is the processor time that the machine took since its boot, of
 	// code inside and of the engine itself. It costs a millisecond or so.
 	CPUTime(ctx context.Context) (time.Duration, error)
-	// Unenforced names those limits of the Spec that this machine does not
-	// enforce ("cpu", "memory", …), sorted.
+	// Fixed is what was settled when the machine booted.
+	Fixed() Fixed
+	// Unenforced names those of its limits that this machine does not enforce
+	// ("cpu", "memory", …), sorted.
 	Unenforced() []string
 	// Wait returns a channel that is closed after exactly one Exit was sent.
 	Wait() <-chan Exit
@@ -67,7 +66,23 @@ type Spec struct {
 	// Hostname is the machine's host name; empty means ID.
 	Hostname string
 	Limits   Limits
+	// Net is the machine's network card: one end of a pair of SOCK_SEQPACKET
+	// sockets, whose messages are IP packets without a link header, of at most
+	// NetMTU bytes. Inside it is an interface with the address NetAddress, and what
+	// is not for that network goes to NetGateway, too, which is whoever holds the
+	// other end. Start and Restore duplicate the descriptor: it stays the caller's,
+	// who may close it when they have returned. Nil is a closed machine, which has
+	// its loopback only. An engine that cannot attach a card returns ErrNotSupported.
+	Net *os.File
 }
+
+// What a machine with a network card knows of its network. All machines have the
+// same address, each on a network of its own.
+const (
+	NetAddress = "10.88.0.2/24"
+	NetGateway = "10.88.0.1"
+	NetMTU     = 16384 // bytes of one packet
+)
 
 // Limits bounds a machine. Zero means no bound. Code inside is shown Memory and, as
 // whole ones, CPUs (but no more than the host has), where it asks for those of its
@@ -79,25 +94,24 @@ type Limits struct {
 	PIDs   int     // processes and threads of code inside
 }
 
-// CheckpointOptions modify Machine.Checkpoint.
-type CheckpointOptions struct {
-	Resume bool // leave the machine running
+// Fixed is what of a machine is settled when it boots. No call changes it, and a
+// checkpoint holds it: a machine that is restored has what was checkpointed,
+// whatever the limits of its Spec are.
+type Fixed struct {
+	Disk   int64 // bytes that may be written below "/"; 0 is no bound
+	CPUs   int   // processors that code inside is shown; 0 is as many as the host has
+	Memory int64 // bytes of memory that code inside is shown; 0 is the engine's choice
 }
 
 // Usage is a machine's consumption at one moment.
 type Usage struct {
 	Memory   int64 // bytes of anonymous memory and memory-backed files inside
 	Overhead int64 // bytes the engine itself holds for the machine
-	Cache    int64 // bytes of files that are mapped, of the host's page cache
-	Disk     int64 // bytes that the files written below "/" take; 0 if it cannot be told
-}
-
-// Slower is a Machine that can hold back what grows inside it without holding
-// back its first process.
-type Slower interface {
-	// Slow gives processes inside that hold more than bytes of memory a low
-	// priority. They keep it.
-	Slow(bytes int64)
+	// MaxOverhead is the bytes of Overhead at which the machine has to be ended,
+	// for nothing smaller helps; 0 is no bound.
+	MaxOverhead int64
+	Cache       int64 // bytes of files that are mapped, of the host's page cache
+	Disk        int64 // bytes that the files written below "/" take; 0 if it cannot be told
 }
 
 // Exit says how a machine ended.
@@ -110,4 +124,9 @@ type Exit struct {
 var (
 	ErrPortClosed = errors.New("port is not open")
 	ErrEnded      = errors.New("machine has ended")
+	// ErrNotSupported is what an engine cannot do for this Spec, or a machine with
+	// these limits, and will not be able to do when it is asked again.
+	ErrNotSupported = errors.New("the engine does not support it")
+	// ErrForeign is a checkpoint of another engine, or of another build of it.
+	ErrForeign = errors.New("the checkpoint was made by another engine")
 )

@@ -24,11 +24,6 @@ const (
 	killAfter     = 10 * time.Second
 )
 
-// maxOverhead is what the sandbox's kernel may hold on the host, in bytes. A
-// flood of files, sockets or processes grows it; a data analysis takes some 60
-// MiB; 170,000 files could be made before it ended. Beyond it the sandbox ends, for nothing smaller would help.
-const maxOverhead = 320 << 20
-
 // far is where a sandbox beyond its limit ends at once, in bytes. At full speed a
 // program gets there from the default limit in half a second. The engine's own
 // wall, if it has one, stands behind it.
@@ -63,7 +58,7 @@ func (s *Sandbox) watchMemory() {
 			return
 		}
 		switch {
-		case u.Overhead > maxOverhead:
+		case u.MaxOverhead > 0 && u.Overhead > u.MaxOverhead:
 			s.end("its kernel's own memory was exhausted (too many files, sockets or processes)")
 			return
 		case u.Memory > ceiling && !over.IsZero():

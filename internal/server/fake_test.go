@@ -172,11 +172,8 @@ func envd(w http.ResponseWriter, r *http.Request) {
 var _ engine.Engine = (*town)(nil)
 
 func (tn *town) Name() string                { return "fake" }
+func (tn *town) Commit() string              { return "1" }
 func (tn *town) Probe(context.Context) error { return nil }
-
-func (tn *town) Restore(context.Context, engine.Spec, string) (engine.Machine, error) {
-	return nil, fmt.Errorf("no checkpoints here")
-}
 
 func (tn *town) Start(_ context.Context, spec engine.Spec) (engine.Machine, error) {
 	m := &machine{servers: map[int]*httptest.Server{}, exit: make(chan engine.Exit, 1), conns: map[net.Conn]bool{}}
@@ -248,11 +245,7 @@ func (m *machine) Wait() <-chan engine.Exit                       { return m.exi
 func (m *machine) Unenforced() []string                           { return nil }
 func (m *machine) Usage(context.Context) (engine.Usage, error)    { return engine.Usage{}, nil }
 func (m *machine) CPUTime(context.Context) (time.Duration, error) { return 0, nil }
-func (m *machine) Pause(context.Context) error                    { return nil }
-func (m *machine) Resume(context.Context) error                   { return nil }
-func (m *machine) Checkpoint(context.Context, string, engine.CheckpointOptions) error {
-	return fmt.Errorf("no checkpoints here")
-}
+func (m *machine) Fixed() engine.Fixed                            { return engine.Fixed{} }
 
 // lockedBuffer is a bytes.Buffer that goroutines share.
 type lockedBuffer struct {

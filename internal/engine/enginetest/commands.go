@@ -63,12 +63,14 @@ func (m *machine) talk(t *testing.T, p *envd.ProcessSelector, in *envd.ProcessIn
 // testCheckpointCommands restores a machine with commands that run: they go on,
 // and are reached as before.
 func (s Suite) testCheckpointCommands(t *testing.T) {
+	restorer := can[engine.Restorer](t, s.Engine)
 	spec := s.spec(t, engine.Limits{})
 	m0, err := s.Engine.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMachine(t, m0)
+	checkpointer := can[engine.Checkpointer](t, m0)
 	pipe := m.begin(t, &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "bash", Args: []string{"-c", "while read line; do echo got $((++n)) $line; done"}}})
 	terminal := m.begin(t, &envd.StartRequest{
 		Process: &envd.ProcessConfig{Cmd: "bash", Args: []string{"--norc", "-i"}},
@@ -85,7 +87,7 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 
 	dir := t.TempDir() + "/image"
 	mkdir(t, dir)
-	if err := m.Checkpoint(t.Context(), dir, engine.CheckpointOptions{Resume: true}); err != nil {
+	if err := checkpointer.Checkpoint(t.Context(), dir, engine.CheckpointOptions{Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	m.talk(t, pipe, stdin("went on\n"), "got 2 went on\n")
@@ -94,7 +96,7 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 	}
 
 	spec.ID += "r"
-	r0, err := s.Engine.Restore(t.Context(), spec, dir)
+	r0, err := restorer.Restore(t.Context(), spec, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -63,6 +64,7 @@ func (s Suite) Run(t *testing.T) {
 		{"ProcessLimit", s.testProcessLimit},
 		{"CPULimit", s.testCPULimit},
 		{"ShowsLimits", s.testShowsLimits},
+		{"ShowsLimitsAfterCheckpoint", s.testShowsLimitsAfterCheckpoint},
 		{"NoNetwork", s.testNoNetwork},
 		{"Contained", s.testContained},
 	} {
@@ -73,6 +75,16 @@ func (s Suite) Run(t *testing.T) {
 			test.f(t)
 		})
 	}
+}
+
+// can returns an engine or a machine as what it may be besides, or skips the test.
+func can[Power any](t *testing.T, of any) Power {
+	t.Helper()
+	power, ok := of.(Power)
+	if !ok {
+		t.Skipf("the engine has no %s", reflect.TypeFor[Power]().Name())
+	}
+	return power
 }
 
 var lastID int
@@ -330,12 +342,14 @@ func (s Suite) testMissingFirstProcess(t *testing.T) {
 }
 
 func (s Suite) testCheckpointRestore(t *testing.T) {
+	restorer := can[engine.Restorer](t, s.Engine)
 	spec := s.spec(t, engine.Limits{Memory: 256 << 20, CPUs: 1, Disk: 64 << 20, PIDs: 64})
 	m0, err := s.Engine.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMachine(t, m0)
+	checkpointer := can[engine.Checkpointer](t, m0)
 	m.must(t, "", "x = 41; open('/home/user/kept', 'w').write('on disk'); open('/tmp/kept', 'w').write('in tmp')")
 
 	dir := t.TempDir()
@@ -343,7 +357,7 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 	for _, d := range []string{running, stopped} {
 		mkdir(t, d)
 	}
-	if err := m.Checkpoint(t.Context(), running, engine.CheckpointOptions{Resume: true}); err != nil {
+	if err := checkpointer.Checkpoint(t.Context(), running, engine.CheckpointOptions{Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := m.must(t, "", "x += 100; print(x)"); got != "141" {
@@ -355,7 +369,7 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 	// The same image serves more than once.
 	for i := range 2 {
 		spec.ID = fmt.Sprintf("%sr%d", spec.ID, i)
-		r0, err := s.Engine.Restore(t.Context(), spec, running)
+		r0, err := restorer.Restore(t.Context(), spec, running)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,8 +386,9 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 
 func (s Suite) testPauseResume(t *testing.T) {
 	m := s.start(t, engine.Limits{})
-	m.must(t, "", "import time; t0 = time.process_time()")
-	if err := m.Pause(t.Context()); err != nil {
+	pauser := can[engine.Pauser](t, m.Machine)
+	m.must(t, "", "pass")
+	if err := pauser.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -383,7 +398,7 @@ func (s Suite) testPauseResume(t *testing.T) {
 		resp.Body.Close()
 		t.Error("a paused machine answered")
 	}
-	if err := m.Resume(t.Context()); err != nil {
+	if err := pauser.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m.healthy(t)
@@ -515,10 +530,9 @@ func (s Suite) testCPULimit(t *testing.T) {
 	}
 }
 
-// testShowsLimits asks in every way that programs ask how much there is, by which
-// they size heaps and pools: it is what the limits are, also after a checkpoint.
-func (s Suite) testShowsLimits(t *testing.T) {
-	const code = `
+// askLimits prints how many processors and how much memory there are, in every way
+// that programs ask for it: one of each if all ways agree.
+const askLimits = `
 import os, subprocess
 ask = lambda *args: subprocess.run(args, capture_output=True, text=True, check=True).stdout.split()
 processors = {
@@ -531,6 +545,10 @@ memory = {
     "meminfo": int(open("/proc/meminfo").read().split()[1]) << 10, "node": int(ask("node", "-p", "os.totalmem()")[0]),
 }
 print(*sorted({v for v in processors.values()}), *sorted({v for v in memory.values()}))`
+
+// testShowsLimits: by what programs are told there is they size heaps and pools. It
+// is what the limits are.
+func (s Suite) testShowsLimits(t *testing.T) {
 	for _, tt := range []struct {
 		limits engine.Limits
 		want   string
@@ -540,29 +558,35 @@ print(*sorted({v for v in processors.values()}), *sorted({v for v in memory.valu
 		{engine.Limits{Memory: 512 << 20, CPUs: 1.5}, fmt.Sprint(min(2, runtime.NumCPU()), 512<<20)},
 	} {
 		m := s.start(t, tt.limits)
-		if got := m.must(t, "", code); got != tt.want {
+		if got := m.must(t, "", askLimits); got != tt.want {
 			t.Errorf("%+v: code inside is shown %s, want %s", tt.limits, got, tt.want)
 		}
 	}
+}
+
+// testShowsLimitsAfterCheckpoint: what a machine shows is settled when it boots.
+func (s Suite) testShowsLimitsAfterCheckpoint(t *testing.T) {
+	restorer := can[engine.Restorer](t, s.Engine)
 	spec := s.spec(t, engine.Limits{Memory: 300 << 20, CPUs: 1})
 	m0, err := s.Engine.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMachine(t, m0)
+	checkpointer := can[engine.Checkpointer](t, m0)
 	m.must(t, "", "pass")
 	image := t.TempDir()
-	if err := m.Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
+	if err := checkpointer.Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Engine.Restore(t.Context(), spec, image)
+	r, err := restorer.Restore(t.Context(), spec, image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := newMachine(t, r).must(t, "", code); got != "1 314572800" {
+	if got := newMachine(t, r).must(t, "", askLimits); got != "1 314572800" {
 		t.Errorf("after a checkpoint: %s", got)
 	}
 }

@@ -27,12 +27,16 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if spec.Net != nil {
+		return nil, fmt.Errorf("gvisor: %s: a network card: %w", spec.ID, engine.ErrNotSupported)
+	}
 	conf, err := e.config(spec)
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{
 		engine: e, conf: conf, id: spec.ID, bundle: filepath.Join(e.cfg.StateDir, "b-"+spec.ID), exit: make(chan engine.Exit, 1),
+		fixed: fixedBy(spec.Limits),
 	}
 	defer func() {
 		if err != nil {
@@ -44,7 +48,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 			return nil, err
 		}
 	}
-	oci := ociSpec(spec, m.user)
+	oci := ociSpec(spec, m.fixed, m.user)
 	if err := writeBundle(m.bundle, oci); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func TestEnds(t *testing.T) {
 			if tt.restore {
 				awaitMemory(t, m)
 				image := t.TempDir()
-				if err := m.Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
+				if err := m.(engine.Checkpointer).Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				if err := m.Close(); err != nil {
@@ -105,7 +105,7 @@ func TestEnds(t *testing.T) {
 }
 
 func checkpoint(t *testing.T, m engine.Machine) {
-	if err := m.Checkpoint(t.Context(), t.TempDir(), engine.CheckpointOptions{}); err != nil {
+	if err := m.(engine.Checkpointer).Checkpoint(t.Context(), t.TempDir(), engine.CheckpointOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if exit := awaitExit(t, m); exit.Err != nil {
@@ -335,7 +335,9 @@ func TestClosesWhatHangs(t *testing.T) {
 	}
 	image := t.TempDir()
 	saved := make(chan error, 1)
-	go func() { saved <- m.Checkpoint(t.Context(), image, engine.CheckpointOptions{Resume: true}) }()
+	go func() {
+		saved <- m.(engine.Checkpointer).Checkpoint(t.Context(), image, engine.CheckpointOptions{Resume: true})
+	}()
 	for { // until it has begun
 		if files, _ := os.ReadDir(image); len(files) > 0 {
 			break

@@ -30,6 +30,10 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
 
+// commit is the version of gVisor's module that is linked: its checkpoints are read
+// by the build that wrote them. A test compares it with go.mod.
+const commit = "v0.0.0-20260905035102-160fafc42237"
+
 // platformName is that of gVisor's ways to run code inside that needs no KVM.
 const platformName = "systrap"
 
@@ -71,7 +75,10 @@ type Engine struct {
 	ended   atomic.Uint32 // machines, and starts that failed
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Restorer = (*Engine)(nil)
+)
 
 // New returns an engine. It sets gVisor's process-wide log target.
 func New(cfg Config) (*Engine, error) {
@@ -96,6 +103,9 @@ func New(cfg Config) (*Engine, error) {
 // Name implements engine.Engine.
 func (*Engine) Name() string { return "gvisor" }
 
+// Commit implements engine.Engine: it is the version of gVisor's module.
+func (*Engine) Commit() string { return commit }
+
 // Probe implements engine.Engine.
 func (e *Engine) Probe(context.Context) error {
 	if os.Geteuid() != 0 {
@@ -109,7 +119,7 @@ func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, e
 	return e.boot(ctx, spec, "")
 }
 
-// Restore implements engine.Engine.
+// Restore implements engine.Restorer.
 func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
 	return e.boot(ctx, spec, checkpoint)
 }

@@ -183,3 +183,15 @@ func readStatus(t *testing.T, dir string) map[string]string {
 	}
 	return status
 }
+
+// TestCommit fails when gVisor in go.mod was changed and the constant was not:
+// checkpoints of the old one would be taken for the new one's.
+func TestCommit(t *testing.T) {
+	b, err := os.ReadFile("../../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\tgvisor.dev/gvisor " + (*gvisor.Engine)(nil).Commit() + "\n"; !strings.Contains(string(b), want) {
+		t.Errorf("go.mod does not require%q", want)
+	}
+}

@@ -18,6 +18,10 @@ import (
 )
 
 const (
+	// maxOverhead is what a sentry may hold itself, in bytes. A flood of files,
+	// sockets or processes grows it; a data analysis takes some 60 MiB; 170,000 files
+	// could be made before it was reached.
+	maxOverhead = 320 << 20
 	// sentryMemory is what a machine may hold on the host beside its memory: the
 	// sentry's and gofer's heaps and the stubs' stacks. The machine's own limit
 	// is watched by package host, which needs time to choose a victim and ends

@@ -36,6 +36,7 @@ type machine struct {
 	group  *cgroup.Group // nil without cgroups
 	memory *memory       // nil before the start
 
+	fixed      engine.Fixed
 	unenforced []string
 
 	// Of the two processes, which are reaped by Close alone: until then no other
@@ -63,8 +64,10 @@ type machine struct {
 }
 
 var (
-	_ engine.Machine = (*machine)(nil)
-	_ engine.Slower  = (*machine)(nil)
+	_ engine.Machine      = (*machine)(nil)
+	_ engine.Checkpointer = (*machine)(nil)
+	_ engine.Pauser       = (*machine)(nil)
+	_ engine.Slower       = (*machine)(nil)
 )
 
 // openChannel makes the socket pair and returns the guest's end of it, which
@@ -150,7 +153,7 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, nil
 }
 
-// Checkpoint implements engine.Machine. The channel stays open: its messages
+// Checkpoint implements engine.Checkpointer. The channel stays open: its messages
 // are atomic, and a restored guest is greeted with a new session.
 func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.CheckpointOptions) error {
 	return m.change(ctx, "checkpoint", func() error {
@@ -164,12 +167,12 @@ func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.Checkp
 	})
 }
 
-// Pause implements engine.Machine.
+// Pause implements engine.Pauser.
 func (m *machine) Pause(ctx context.Context) error {
 	return m.change(ctx, "pause", m.c.Pause)
 }
 
-// Resume implements engine.Machine.
+// Resume implements engine.Pauser.
 func (m *machine) Resume(ctx context.Context) error {
 	return m.change(ctx, "resume", m.c.Resume)
 }
@@ -221,7 +224,7 @@ func (m *machine) Usage(context.Context) (u engine.Usage, err error) {
 		if err != nil {
 			return fmt.Errorf("gvisor: %w", err)
 		}
-		u = engine.Usage{Memory: used, Overhead: p.anonymous, Cache: mapped}
+		u = engine.Usage{Memory: used, Overhead: p.anonymous, MaxOverhead: maxOverhead, Cache: mapped}
 		var file unix.Stat_t
 		if m.filestore != "" && unix.Stat(m.filestore, &file) == nil {
 			u.Disk = file.Blocks * 512 // stat's unit, whatever the block size
@@ -249,6 +252,9 @@ func (m *machine) CPUTime(context.Context) (total time.Duration, err error) {
 	})
 	return total, err
 }
+
+// Fixed implements engine.Machine.
+func (m *machine) Fixed() engine.Fixed { return m.fixed }
 
 // Unenforced implements engine.Machine.
 func (m *machine) Unenforced() []string { return m.unenforced }

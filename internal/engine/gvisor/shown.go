@@ -26,16 +26,25 @@ const (
 	annotationMemory = "cubby.memory"
 )
 
-// shownLimits are the annotations for limits. A part of a processor is shown as a
-// whole one.
-func shownLimits(limits engine.Limits) map[string]string {
-	shown := map[string]string{}
+// fixedBy is what a machine that boots with limits is shown, and its disk. A part of
+// a processor is shown as a whole one.
+func fixedBy(limits engine.Limits) engine.Fixed {
+	fixed := engine.Fixed{Disk: limits.Disk, Memory: limits.Memory}
 	if limits.CPUs > 0 {
 		// Not more than there are: threads beyond them only wait for each other.
-		shown[annotationCPUs] = strconv.Itoa(min(int(math.Ceil(limits.CPUs)), runtime.NumCPU()))
+		fixed.CPUs = min(int(math.Ceil(limits.CPUs)), runtime.NumCPU())
 	}
-	if limits.Memory > 0 {
-		shown[annotationMemory] = strconv.FormatInt(limits.Memory, 10)
+	return fixed
+}
+
+// annotations tell a sentry what it is to show.
+func annotations(fixed engine.Fixed) map[string]string {
+	shown := map[string]string{}
+	if fixed.CPUs > 0 {
+		shown[annotationCPUs] = strconv.Itoa(fixed.CPUs)
+	}
+	if fixed.Memory > 0 {
+		shown[annotationMemory] = strconv.FormatInt(fixed.Memory, 10)
 	}
 	return shown
 }

@@ -34,7 +34,7 @@ var firstProcess = []string{"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE
 
 // ociSpec describes a machine to gVisor. Its host user is nil without root: then
 // the whole server is in a user namespace already, and gVisor nests one more.
-func ociSpec(spec engine.Spec, user *hostUser) *specs.Spec {
+func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
 	hostname := spec.Hostname
 	if hostname == "" {
 		hostname = spec.ID
@@ -48,7 +48,7 @@ func ociSpec(spec engine.Spec, user *hostUser) *specs.Spec {
 		Hostname: hostname,
 		Root:     &specs.Root{Path: spec.Root},
 		// What the limits are, for those who size themselves by them.
-		Annotations: shownLimits(spec.Limits),
+		Annotations: annotations(fixed),
 		Process: &specs.Process{
 			Args: spec.Args,
 			Env:  spec.Env,

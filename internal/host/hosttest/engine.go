@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -39,6 +40,9 @@ var _ engine.Engine = (*Engine)(nil)
 // Name implements engine.Engine.
 func (e *Engine) Name() string { return "test" }
 
+// Commit implements engine.Engine.
+func (e *Engine) Commit() string { return "1" }
+
 // Probe implements engine.Engine.
 func (e *Engine) Probe(context.Context) error { return nil }
 
@@ -54,11 +58,6 @@ func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, e
 	e.machines = append(e.machines, m)
 	e.mu.Unlock()
 	return m, nil
-}
-
-// Restore implements engine.Engine, and cannot.
-func (e *Engine) Restore(context.Context, engine.Spec, string) (engine.Machine, error) {
-	return nil, errors.ErrUnsupported
 }
 
 // Machines returns every machine that was started.
@@ -158,17 +157,6 @@ func (m *Machine) envd(other http.Handler) http.Handler {
 	return mux
 }
 
-// Checkpoint implements engine.Machine, and cannot.
-func (m *Machine) Checkpoint(context.Context, string, engine.CheckpointOptions) error {
-	return errors.ErrUnsupported
-}
-
-// Pause implements engine.Machine, and cannot.
-func (m *Machine) Pause(context.Context) error { return errors.ErrUnsupported }
-
-// Resume implements engine.Machine, and cannot.
-func (m *Machine) Resume(context.Context) error { return errors.ErrUnsupported }
-
 // Usage implements engine.Machine.
 func (m *Machine) Usage(context.Context) (engine.Usage, error) {
 	m.mu.Lock()
@@ -184,6 +172,12 @@ func (m *Machine) CPUTime(context.Context) (time.Duration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cpu, nil
+}
+
+// Fixed implements engine.Machine.
+func (m *Machine) Fixed() engine.Fixed {
+	limits := m.Spec.Limits
+	return engine.Fixed{Disk: limits.Disk, CPUs: int(math.Ceil(limits.CPUs)), Memory: limits.Memory}
 }
 
 // Unenforced implements engine.Machine.
