@@ -43,8 +43,8 @@ type Config struct {
 	// private Cubby needs none.
 	APIKey string
 	// HTTPClient sends every request; nil means a client of our own without a
-	// timeout (contexts bound every call). Its Timeout, if set, also cuts
-	// streams.
+	// timeout (contexts bound every call), which follows no redirects, as the key
+	// would go with them. Its Timeout, if set, also cuts streams.
 	HTTPClient *http.Client
 	// Transport is used when HTTPClient is nil; nil means a copy of
 	// http.DefaultTransport.
@@ -83,7 +83,7 @@ func NewClient(cfg Config) (*Client, error) {
 				t = own
 			}
 		}
-		c.http = &http.Client{Transport: t}
+		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	if err := c.address(cfg); err != nil {
 		return nil, fail("new client", CodeInvalidArgument, err)

@@ -279,20 +279,56 @@ type LogEntry struct {
 }
 
 // Logs returns what the server did with the sandbox since a time (zero: ever),
-// oldest first, at most a thousand lines. A Cubby server knows it for some time
-// after the sandbox's end, too. What code in the sandbox prints is not in it.
+// oldest first, at most a thousand lines. What code in the sandbox prints is not in
+// it. It fails with [CodeSandboxGone] when the sandbox has ended and the server
+// has forgotten it.
 func (s *Sandbox) Logs(ctx context.Context, since time.Time) ([]LogEntry, error) {
+	log, err := s.client.Logs(ctx, s.id, since)
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNotFound {
+		e = e.copied()
+		e.Code = CodeSandboxGone
+		err = e
+	}
+	return log, err
+}
+
+// Logs is [Sandbox.Logs] of the sandbox of that id, which may have ended: a Cubby
+// server knows its log for some time after, and for thirty days when and why it
+// ended. It fails with [CodeNotFound] when the server knows none of that id.
+//
+// Nothing of a line is to be trusted further than the server is: who prints it on
+// a terminal takes out what that would obey.
+func (c *Client) Logs(ctx context.Context, id string, since time.Time) ([]LogEntry, error) {
+	const op = "get logs"
+	if err := checkID(id); err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
 	query := url.Values{"limit": {strconv.Itoa(maxLogs)}}
 	if !since.IsZero() {
 		query.Set("cursor", strconv.FormatInt(since.UnixMilli(), 10))
 	}
 	var answer protocol.SandboxLogsV2
-	if err := s.ofSandbox(ctx, "get logs", http.MethodGet, "/v2/sandboxes/"+s.id+"/logs", query, nil, &answer); err != nil {
-		return nil, err
+	if err := c.control(ctx, http.MethodGet, "/v2/sandboxes/"+id+"/logs", query, nil, &answer); err != nil {
+		return nil, fail(op, CodeUnavailable, err)
 	}
 	out := make([]LogEntry, 0, len(answer.Logs))
 	for _, l := range answer.Logs {
 		out = append(out, LogEntry{At: l.Timestamp, Level: l.Level, Message: l.Message, Fields: l.Fields})
 	}
 	return out, nil
+}
+
+// Kill ends the sandbox of that id and everything in it. It fails with
+// [CodeNotFound] when there is none; the error then says why it ended, if the
+// server still knows. [Sandbox.Kill] is for who wants it gone, however it went.
+func (c *Client) Kill(ctx context.Context, id string) error {
+	const op = "kill sandbox"
+	if err := checkID(id); err != nil {
+		return fail(op, CodeInvalidArgument, err)
+	}
+	if err := c.control(ctx, http.MethodDelete, "/sandboxes/"+id, nil, nil, nil); err != nil {
+		return fail(op, CodeUnavailable, err)
+	}
+	c.log.Info("sandbox ended", "sandbox_id", id)
+	return nil
 }

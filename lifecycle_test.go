@@ -235,3 +235,112 @@ func TestSetTimeoutRoundsUp(t *testing.T) {
 		}
 	}
 }
+
+// TestLogs: a sandbox's log is asked for by id, also after its end, and of what a
+// server sends nothing unbounded is kept.
+func TestLogs(t *testing.T) {
+	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v2/sandboxes/iended/logs":
+			fmt.Fprintf(w, `{"logs":[{"timestamp":"2026-01-02T03:04:05Z","level":"info","message":%q,"fields":{"a":"b"}},{}]}`, r.URL.RawQuery)
+		case "/v2/sandboxes/ihostile/logs":
+			io.WriteString(w, `{"logs":{}}`)
+		case "/v2/sandboxes/iendless/logs":
+			io.WriteString(w, `{"logs":[`)
+			for line := strings.Repeat(`{"message":"x"},`, 4096); ; {
+				if _, err := io.WriteString(w, line); err != nil {
+					return
+				}
+			}
+		case "/sandboxes/iended":
+			io.WriteString(w, `{"sandboxID":"iended"}`)
+		default:
+			refuse(http.StatusNotFound, "404", "Sandbox doesn't exist")(w, r)
+		}
+	})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for since, query := range map[time.Time]string{{}: "limit=1000", at: "cursor=1767323045000&limit=1000"} {
+		log, err := c.Logs(t.Context(), "iended", since)
+		if err != nil || len(log) != 2 || log[0].Message != query || log[0].Level != "info" || log[0].Fields["a"] != "b" || !log[0].At.Equal(at) {
+			t.Errorf("got %+v, %v", log, err)
+		}
+	}
+	for id, code := range map[string]cubby.Code{
+		"iforgotten": cubby.CodeNotFound, "ihostile": cubby.CodeInternal, "iendless": cubby.CodeInternal,
+		"../iended": cubby.CodeInvalidArgument, "": cubby.CodeInvalidArgument,
+	} {
+		if log, err := c.Logs(t.Context(), id, at); cubby.CodeOf(err) != code || log != nil {
+			t.Errorf("%q: %d lines, %v", id, len(log), err)
+		}
+	}
+	sbx, err := c.Get(t.Context(), "iended")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log, err := sbx.Logs(t.Context(), at); err != nil || len(log) != 2 {
+		t.Errorf("got %+v, %v", log, err)
+	}
+}
+
+// TestKillByID: who names a sandbox is told that there is none; who holds one
+// wants it gone, and it is.
+func TestKillByID(t *testing.T) {
+	lives := true
+	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodGet:
+			io.WriteString(w, `{"sandboxID":"isbx1"}`)
+		case r.Method != http.MethodDelete || r.URL.Path != "/sandboxes/isbx1" || r.Header.Get("X-API-Key") != "e2b_k":
+			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
+		case lives:
+			lives = false
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			refuse(http.StatusNotFound, "404", "Sandbox isbx1 has ended: killed")(w, r)
+		}
+	})
+	sbx, err := c.Get(t.Context(), "isbx1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Kill(t.Context(), "isbx1"); err != nil || lives {
+		t.Errorf("%v", err)
+	}
+	if err := c.Kill(t.Context(), "isbx1"); cubby.CodeOf(err) != cubby.CodeNotFound || !strings.Contains(err.Error(), "has ended: killed") {
+		t.Errorf("again: %v", err)
+	}
+	if err := sbx.Kill(t.Context()); err != nil {
+		t.Errorf("%v", err)
+	}
+	if err := c.Kill(t.Context(), "isbx1/timeout"); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("a path for an id: %v", err)
+	}
+}
+
+// TestRedirectsAreNotFollowed: the key would go with them.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %v", r.URL, r.Header) }))
+	defer other.Close()
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		c := client(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, status) })
+		_, err := c.Create(t.Context())
+		for what, err := range map[string]error{"create": err, "kill": c.Kill(t.Context(), "isbx1")} {
+			if cubby.CodeOf(err) != cubby.CodeInternal || !strings.Contains(err.Error(), other.URL) {
+				t.Errorf("%s, %d: %v", what, status, err)
+			}
+		}
+	}
+}
+
+// TestPageOfSomethingElse: what is no server of sandboxes answers with pages, of
+// which nothing is worth being told.
+func TestPageOfSomethingElse(t *testing.T) {
+	c := client(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, "<html><body>Welcome to nginx")
+	})
+	if err := c.Kill(t.Context(), "isbx1"); err == nil || err.Error() != "kill sandbox: the server answered 404 Not Found" {
+		t.Errorf("%v", err)
+	}
+}

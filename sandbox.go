@@ -78,11 +78,9 @@ func infoOf(d protocol.ListedSandbox) Info {
 // Kill ends the sandbox and everything in it. A sandbox that has already ended
 // is no error.
 func (s *Sandbox) Kill(ctx context.Context) error {
-	err := s.client.control(ctx, http.MethodDelete, "/sandboxes/"+s.id, nil, nil, nil)
-	if err != nil && CodeOf(err) != CodeNotFound {
-		return fail("kill sandbox", CodeUnavailable, err)
+	if err := s.client.Kill(ctx, s.id); err != nil && CodeOf(err) != CodeNotFound {
+		return err
 	}
-	s.client.log.Info("sandbox ended", "sandbox_id", s.id)
 	return nil
 }
 

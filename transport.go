@@ -153,7 +153,15 @@ func decodeError(resp *http.Response) *Error {
 		Message string          `json:"message"`
 		Hint    string          `json:"hint"`
 	}
+	if resp.StatusCode < http.StatusBadRequest {
+		e.Err = fmt.Errorf("the server answered %s, which leads to %q", resp.Status, cut(resp.Header.Get("Location"), maxMessage))
+		e.Hint = "give the address that it leads to, if that is right: redirects are not followed, since the API key would follow them"
+		return e
+	}
 	message := strings.TrimSpace(string(b))
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		message = "" // a page of something else
+	}
 	if json.Unmarshal(b, &body) == nil && body.Message != "" {
 		message = body.Message
 		e.Hint = cut(body.Hint, maxMessage)

@@ -1,6 +1,7 @@
 // Package ownerconfig is the configuration file of whoever owns a server: where
 // it is and with which key, so that the command line need not be told. The first
-// start of `cubby serve` writes it.
+// start of `cubby serve` writes it. [Find] says which server a command is for, by
+// this file and what stands before it: flags and the environment.
 package ownerconfig
 
 import (
@@ -153,16 +154,28 @@ func (c Config) check() error {
 		if f.value == "" {
 			continue
 		}
-		u, err := url.Parse(f.value)
-		if err != nil {
+		if err := checkURL(f.value); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return fmt.Errorf("%s: %q is not an http or https URL", f.name, f.value)
-		}
 	}
-	if strings.ContainsFunc(c.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if !isKey(c.APIKey) {
 		return errors.New("api_key: has characters that no key has")
+	}
+	return nil
+}
+
+// isKey reports whether a key can be sent as it stands.
+func isKey(key string) bool {
+	return !strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func checkURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("%q is not an http or https URL", address)
 	}
 	return nil
 }
