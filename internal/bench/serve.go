@@ -284,7 +284,7 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Handler: server.New(server.Config{Host: l.host}), ReadHeaderTimeout: time.Minute}
+	srv := &http.Server{Handler: server.New(server.Config{Host: server.Local(l.host)}), ReadHeaderTimeout: time.Minute}
 	go func() { _ = srv.Serve(listener) }()
 	l.undo = append(l.undo, srv.Close)
 	l.url, l.web = "http://"+listener.Addr().String(), &http.Client{Transport: &http.Transport{DisableCompression: true}}

@@ -174,7 +174,7 @@ func finish(srv *http.Server) {
 }
 
 func (p *private) server(opts Options) http.Handler {
-	cfg := server.Config{Host: p.host, Logger: opts.Logger, Domain: opts.Domain, RequireContextToken: opts.RequireContextToken}
+	cfg := server.Config{Host: server.Local(p.host), Logger: opts.Logger, Domain: opts.Domain, RequireContextToken: opts.RequireContextToken}
 	if p.store != nil {
 		cfg.Keys, cfg.Access = keys{p.store}, opts.Logger
 	}

@@ -128,7 +128,7 @@ func runApart(ctx context.Context, cfg host.Config, code string) (string, error)
 	h := host.New(host.Config{Engine: cfg.Engine, Template: cfg.Template, MaxSandboxes: 1, Boots: 1})
 	defer h.Close()
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	srv := &http.Server{Handler: server.New(server.Config{Host: h}), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	srv := &http.Server{Handler: server.New(server.Config{Host: server.Local(h)}), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
 	transport := &http.Transport{DialContext: l.dial}

@@ -121,7 +121,7 @@ func TestCrossOrigin(t *testing.T) {
 	if c.status != http.StatusNoContent || c.header.Get("Access-Control-Allow-Origin") != "*" || c.header.Get("Access-Control-Allow-Headers") != "x-api-key,content-type" {
 		t.Errorf("%v", c)
 	}
-	a.handler = New(Config{Host: a.host})
+	a.handler = New(Config{Host: Local(a.host)})
 	if c := a.call("OPTIONS", "/v2/sandboxes", ""); c.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("private: %v", c)
 	}

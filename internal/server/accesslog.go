@@ -40,7 +40,7 @@ func noteTeam(ctx context.Context, team string) {
 // noteTarget says where a request goes, for the access log.
 func noteTarget(ctx context.Context, t *target) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
-		e.sandbox, e.port, e.team = t.box.ID, t.port, t.box.TeamID
+		e.sandbox, e.port, e.team = t.info.ID, t.port, t.info.TeamID
 	}
 }
 

@@ -63,7 +63,7 @@ func newAPI(t testing.TB, set func(*host.Config)) *api {
 			t.Error(err)
 		}
 	})
-	a.handler = New(Config{Host: a.host, Domain: "sbx.example", Keys: teamKeys{redKey: "red", blueKey: "blue"}})
+	a.handler = New(Config{Host: Local(a.host), Domain: "sbx.example", Keys: teamKeys{redKey: "red", blueKey: "blue"}})
 	return a
 }
 
@@ -371,7 +371,7 @@ func TestCreated(t *testing.T) {
 func TestDefaultTimeouts(t *testing.T) {
 	shared := newAPI(t, nil)
 	private := *shared
-	private.handler = New(Config{Host: shared.host})
+	private.handler = New(Config{Host: Local(shared.host)})
 	private.header = nil
 	for _, test := range []struct {
 		name string
@@ -489,7 +489,7 @@ func TestHostsFault(t *testing.T) {
 	if c := a.call("GET", "/ready", ""); c.status != http.StatusServiceUnavailable || strings.Contains(c.body, "secret") {
 		t.Errorf("%v", c)
 	}
-	a.handler = New(Config{Host: a.host})
+	a.handler = New(Config{Host: Local(a.host)})
 	if c := a.call("POST", "/v2/sandboxes", "{}"); c.status != http.StatusInternalServerError || !strings.Contains(c.body, "secret") || !strings.Contains(c.body, "cubby doctor") {
 		t.Errorf("%v", c)
 	}

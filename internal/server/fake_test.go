@@ -56,7 +56,7 @@ func newTown(t testing.TB, cfg Config, ports map[int]http.Handler) *town {
 		}
 	})
 	logger := slog.New(slog.NewTextHandler(tn.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	cfg.Host, cfg.Logger, cfg.Access = tn.host, logger, logger
+	cfg.Host, cfg.Logger, cfg.Access = Local(tn.host), logger, logger
 	tn.server = New(cfg)
 	tn.Server = httptest.NewServer(tn.server)
 	t.Cleanup(tn.Close)

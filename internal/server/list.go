@@ -161,7 +161,7 @@ func parseList(q url.Values) (listQuery, error) {
 
 // page picks from a team's sandboxes, newest first, those of the page, and says
 // how many there are on all pages and which page is next.
-func (l listQuery) page(boxes []*host.Sandbox) (page []*host.Sandbox, running int, next *cursor) {
+func (l listQuery) page(boxes []host.Info) (page []host.Info, running int, next *cursor) {
 	if l.ascending {
 		boxes = slices.Clone(boxes)
 		slices.Reverse(boxes)
@@ -186,7 +186,7 @@ func (l listQuery) page(boxes []*host.Sandbox) (page []*host.Sandbox, running in
 	return page, running, next
 }
 
-func (l listQuery) matches(box *host.Sandbox) bool {
+func (l listQuery) matches(box host.Info) bool {
 	for k, v := range l.metadata {
 		if got, ok := box.Metadata[k]; !ok || got != v {
 			return false
@@ -197,7 +197,7 @@ func (l listQuery) matches(box *host.Sandbox) bool {
 
 // comesAfter reports whether a sandbox is behind the cursor, which may be of one
 // that has ended. Ascending is exactly the reverse of descending.
-func (l listQuery) comesAfter(box *host.Sandbox) bool {
+func (l listQuery) comesAfter(box host.Info) bool {
 	order := l.after.startedAt.Compare(box.StartedAt)
 	if order == 0 {
 		order = strings.Compare(box.ID, l.after.id)
@@ -208,18 +208,18 @@ func (l listQuery) comesAfter(box *host.Sandbox) bool {
 	return order > 0
 }
 
-// ofTeam returns a team's live sandboxes, newest first.
-func (s *Server) ofTeam(team string) []*host.Sandbox {
-	return slices.DeleteFunc(s.host.Live(), func(box *host.Sandbox) bool { return box.TeamID != team })
-}
-
 func (s *Server) listV2(w http.ResponseWriter, r *http.Request, team string) {
 	query, err := parseList(r.URL.Query())
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
-	page, running, next := query.page(s.ofTeam(team))
+	boxes, err := s.host.List(r.Context(), team)
+	if err != nil {
+		s.fail(w, r, "the sandboxes could not be listed", err)
+		return
+	}
+	page, running, next := query.page(boxes)
 	if next != nil {
 		w.Header().Set("X-Next-Token", next.String())
 	}
@@ -234,12 +234,16 @@ func (s *Server) listV1(w http.ResponseWriter, r *http.Request, team string) {
 		writeError(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
-	boxes := s.ofTeam(team)
+	boxes, err := s.host.List(r.Context(), team)
+	if err != nil {
+		s.fail(w, r, "the sandboxes could not be listed", err)
+		return
+	}
 	all, _, _ := listQuery{metadata: filter, running: true, limit: len(boxes)}.page(boxes)
 	writeList(w, all)
 }
 
-func writeList(w http.ResponseWriter, boxes []*host.Sandbox) {
+func writeList(w http.ResponseWriter, boxes []host.Info) {
 	list := make([]protocol.ListedSandbox, 0, len(boxes))
 	for _, box := range boxes {
 		list = append(list, listed(box))

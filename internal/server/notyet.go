@@ -3,8 +3,6 @@ package server
 import (
 	"net/http"
 	"strings"
-
-	"github.com/cubby-sandbox/cubby/internal/host"
 )
 
 // instead says what to do without what is not there yet. E2B's packages show the
@@ -33,7 +31,7 @@ func notYet(what string) teamHandler {
 }
 
 func (s *Server) boxNotYet(what string) boxHandler {
-	return func(w http.ResponseWriter, _ *http.Request, _ *host.Sandbox) { writeNotYet(w, what) }
+	return func(w http.ResponseWriter, _ *http.Request, _ Sandbox) { writeNotYet(w, what) }
 }
 
 func writeNotYet(w http.ResponseWriter, what string) {

@@ -46,7 +46,7 @@ func number(q url.Values, name string, byDefault int64) (int64, error) {
 
 // metrics answers what was measured between start and end, both in Unix seconds
 // and included.
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	q := r.URL.Query()
 	start, err1 := number(q, "start", 0)
 	end, err2 := number(q, "end", math.MaxInt64)

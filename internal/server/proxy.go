@@ -40,7 +40,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	}
 	defer leave()
 	if t.port == protocol.CodeInterpreterPort && r.Method == http.MethodPost && r.URL.Path == "/execute" {
-		end := t.box.BeginRun(runTimeout(r))
+		end := t.ports.BeginRun(runTimeout(r))
 		defer end()
 	}
 	rc := http.NewResponseController(w)
@@ -110,17 +110,17 @@ func (s *Server) admit(r *http.Request, t *target) *refusal {
 // contexts ask only where every client can send it, for E2B's packages do not.
 // A token that is sent must fit in any case.
 func (s *Server) admitContexts(r *http.Request, t *target) *refusal {
-	if t.box.Token == "" || r.URL.Path == "/execute" || r.URL.Path == "/health" || r.Method == http.MethodOptions {
+	if t.info.Token == "" || r.URL.Path == "/execute" || r.URL.Path == "/health" || r.Method == http.MethodOptions {
 		return nil
 	}
 	got := r.Header.Get(protocol.HeaderAccessToken)
 	switch {
-	case got == "" && !t.box.ContextToken && !s.cfg.RequireContextToken:
+	case got == "" && !t.info.ContextToken && !s.cfg.RequireContextToken:
 		return nil
 	case got == "":
 		return &refusal{status: http.StatusUnauthorized, message: "The contexts of this sandbox ask for its access token: header '" + protocol.HeaderAccessToken + "' is missing",
 			hint: "E2B's packages send it with executions only: use cubby.WithOpenContexts when the sandbox is created, or leave `cubby serve --require-context-token` out"}
-	case subtle.ConstantTimeCompare([]byte(got), []byte(t.box.Token)) != 1:
+	case subtle.ConstantTimeCompare([]byte(got), []byte(t.info.Token)) != 1:
 		return &refusal{status: http.StatusUnauthorized, message: "The access token in header '" + protocol.HeaderAccessToken + "' is not this sandbox's"}
 	}
 	return nil
@@ -129,14 +129,14 @@ func (s *Server) admitContexts(r *http.Request, t *target) *refusal {
 // admitTraffic checks the token of a sandbox that is closed to the public.
 func (t *target) admitTraffic(r *http.Request) *refusal {
 	const prefix, header = "Sandbox is secured with traffic access token. ", "'e2b-traffic-access-token'"
-	if t.box.TrafficToken == "" {
+	if t.info.TrafficToken == "" {
 		return nil
 	}
 	got := r.Header.Get(headerTrafficToken)
 	switch {
 	case got == "":
 		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Token header " + header + " is missing"}
-	case subtle.ConstantTimeCompare([]byte(got), []byte(t.box.TrafficToken)) != 1:
+	case subtle.ConstantTimeCompare([]byte(got), []byte(t.info.TrafficToken)) != 1:
 		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Provided token in header " + header + " is invalid"}
 	}
 	return nil
@@ -163,17 +163,17 @@ func runTimeout(r *http.Request) time.Duration {
 // each of them cost stays bounded.
 const maxConns = 2048
 
-// life is what the server knows of a sandbox beside its host.
+// life is what the server knows of a sandbox's ports beside its host.
 type life struct {
-	// ctx ends with the sandbox. All requests to it share it, for a context costs
-	// an idle stream less than a goroutine.
+	// ctx ends with them. All requests share it, for a context costs an idle stream
+	// less than a goroutine.
 	ctx   context.Context
 	conns atomic.Int32
 }
 
 // enter counts a request to a sandbox, which ends with leave, or refuses it.
 func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
-	l = s.life(t.box)
+	l = s.life(t.ports)
 	if l.conns.Add(1) > maxConns {
 		l.conns.Add(-1)
 		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.name, message: "Too many connections to the sandbox",
@@ -182,19 +182,20 @@ func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
 	return l, func() { l.conns.Add(-1) }, nil
 }
 
-func (s *Server) life(box *host.Sandbox) *life {
-	if l, ok := s.lives.Load(box); ok {
+func (s *Server) life(ports Ports) *life {
+	done := ports.Done()
+	if l, ok := s.lives.Load(done); ok {
 		return l.(*life)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{ctx: ctx}
-	if other, loaded := s.lives.LoadOrStore(box, l); loaded {
+	if other, loaded := s.lives.LoadOrStore(done, l); loaded {
 		cancel()
 		return other.(*life)
 	}
 	go func() {
-		<-box.Done()
-		s.lives.Delete(box)
+		<-done
+		s.lives.Delete(done)
 		cancel()
 	}()
 	return l
@@ -204,7 +205,7 @@ func (s *Server) life(box *host.Sandbox) *life {
 func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        t.rewrite,
-		Transport:      t.box.Transport(t.port),
+		Transport:      t.ports.Transport(t.port),
 		FlushInterval:  -1, // everything is a stream
 		BufferPool:     &buffers,
 		ModifyResponse: checkStatus,
@@ -219,7 +220,7 @@ func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 			if ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
 				return // the client went away; nobody reads an answer
 			}
-			s.log.Debug("data plane", "sandbox_id", t.box.ID, "port", t.port, "err", err)
+			s.log.Debug("data plane", "sandbox_id", t.info.ID, "port", t.port, "err", err)
 			s.explain(r, t, err).write(w)
 		},
 	}
@@ -227,7 +228,7 @@ func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 
 // explain says what an error on the way to the sandbox means.
 func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
-	if _, ended := s.host.Get(t.box.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
+	if _, ended := s.host.Get(t.info.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
 		return s.ended(r, t.name)
 	}
 	// A closed port is refused at once and for good: unlike E2B's there is no
@@ -262,7 +263,7 @@ func (t *target) rewrite(p *httputil.ProxyRequest) {
 		out.Header.Del(protocol.HeaderAccessToken) // it opens envd, and is no other program's
 	}
 	out.Header.Set("X-Forwarded-Host", p.In.Host)
-	if mask := t.box.MaskRequestHost; mask != "" {
+	if mask := t.info.MaskRequestHost; mask != "" {
 		out.Host = strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(t.port))
 	}
 }

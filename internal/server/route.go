@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -18,9 +19,16 @@ import (
 
 // target is where a request goes: a port of a live sandbox.
 type target struct {
-	box  *host.Sandbox
-	port int
-	name string // the id that the client used: answers name no other
+	ports Ports
+	info  host.Info // when the request came
+	port  int
+	name  string // the id that the client used: answers name no other
+}
+
+// to is a port of a sandbox, which the client called by name; "" if it named none.
+func to(ports Ports, port int, name string) *target {
+	info := ports.Info()
+	return &target{ports, info, port, cmp.Or(name, info.ID)}
 }
 
 // route finds the sandbox that r is for. The ways are tried in a fixed order,
@@ -65,11 +73,11 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		return s.signed(r)
 	}
 	if port := tokenPort(r.URL.Path); port != 0 && token != "" {
-		box, ok := s.host.ByToken(token)
+		ports, ok := s.host.ByToken(token)
 		if !ok {
 			return nil, gone("")
 		}
-		return &target{box, port, box.ID}, nil
+		return to(ports, port, ""), nil
 	}
 	return nil, nil
 }
@@ -77,10 +85,10 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 // live is the port of the sandbox with that id, or with that public id, which
 // leads to the ports of the user's programs only.
 func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) {
-	if box, err := s.host.Get(id); err == nil {
-		return &target{box, port, id}, nil
+	if ports, err := s.host.Get(id); err == nil {
+		return to(ports, port, id), nil
 	}
-	box, err := s.host.GetPublic(id)
+	ports, err := s.host.GetPublic(id)
 	switch {
 	case err != nil:
 		return nil, s.ended(r, id)
@@ -88,7 +96,7 @@ func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) 
 		return nil, &refusal{status: http.StatusForbidden, id: id, port: port,
 			message: "A public id leads to the ports of the sandbox's own programs only"}
 	}
-	return &target{box, port, id}, nil
+	return to(ports, port, id), nil
 }
 
 // refusal is an answer that the data plane gives instead of a sandbox.
@@ -270,24 +278,18 @@ func (s *Server) signed(r *http.Request) (*target, *refusal) {
 	}
 	common := sha256.New()
 	common.Write([]byte(prefix))
-	var found *host.Sandbox
-	for _, box := range s.host.Live() {
-		if box.Token == "" {
-			continue
-		}
+	ports, ok := s.host.BySignature(func(token string) bool {
 		h, err := common.(hash.Cloner).Clone()
 		if err != nil {
-			return unsigned("invalid signature")
+			return false
 		}
-		h.Write([]byte(box.Token + expires))
-		if subtle.ConstantTimeCompare(h.Sum(nil), got) == 1 {
-			found = box
-		}
-	}
-	if found == nil {
+		h.Write([]byte(token + expires))
+		return subtle.ConstantTimeCompare(h.Sum(nil), got) == 1
+	})
+	if !ok {
 		return unsigned("invalid signature")
 	}
-	return &target{found, protocol.EnvdPort, found.ID}, nil
+	return to(ports, protocol.EnvdPort, ""), nil
 }
 
 // foreign refuses a proxy request for any other host: this is no open proxy.

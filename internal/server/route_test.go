@@ -212,7 +212,7 @@ func TestRouting(t *testing.T) {
 			got, refused := tn.server.route(r)
 			switch {
 			case test.box != nil:
-				if got == nil || got.box != test.box || got.port != test.port {
+				if got == nil || got.ports != Ports(test.box) || got.port != test.port {
 					t.Errorf("got %+v, refused %+v", got, refused)
 				}
 			case test.status != 0:
@@ -276,10 +276,10 @@ func FuzzRoute(f *testing.F) {
 		case got != nil && refused != nil:
 			t.Fatal("a sandbox and a refusal")
 		case got != nil:
-			named := strings.Contains(strings.ToLower(raw), got.box.ID) || strings.Contains(raw, got.box.Token)
-			signed := got.box == a && r.URL.Query().Get("signature") == sign("x", "read", "", a.Token, "")
+			named := strings.Contains(strings.ToLower(raw), got.info.ID) || strings.Contains(raw, got.info.Token)
+			signed := got.ports == Ports(a) && r.URL.Query().Get("signature") == sign("x", "read", "", a.Token, "")
 			if got.port < 1 || got.port > 65535 || !named && !signed {
-				t.Fatalf("%s:%d by %q", got.box.ID, got.port, raw)
+				t.Fatalf("%s:%d by %q", got.info.ID, got.port, raw)
 			}
 		case refused != nil && (refused.status < 400 || refused.message == ""):
 			t.Fatalf("%+v", refused)

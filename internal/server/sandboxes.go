@@ -31,7 +31,7 @@ const (
 const maxID = 64
 
 // boxHandler serves a request about a live sandbox of the caller's team.
-type boxHandler func(w http.ResponseWriter, r *http.Request, box *host.Sandbox)
+type boxHandler func(w http.ResponseWriter, r *http.Request, box Sandbox)
 
 // ofBox finds the sandbox that the path names, or answers.
 func (s *Server) ofBox(h boxHandler) teamHandler {
@@ -105,7 +105,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, team string, v2 
 		s.fail(w, r, "sandbox could not be created", err)
 		return
 	}
-	writeJSON(w, http.StatusCreated, s.sandbox(box))
+	writeJSON(w, http.StatusCreated, s.sandbox(box.Info()))
 }
 
 // notThereYet names what a create asks for that no sandbox of this server has.
@@ -141,10 +141,10 @@ func notThereYet(req *protocol.NewSandbox) string {
 }
 
 // sandbox is the answer to a create and to a connect.
-func (s *Server) sandbox(box *host.Sandbox) protocol.Sandbox {
+func (s *Server) sandbox(box host.Info) protocol.Sandbox {
 	answer := protocol.Sandbox{
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, EnvdVersion: protocol.EnvdVersion,
-		Alias: box.TemplateID, EnvdAccessToken: box.Token, Domain: s.domain(), LimitsNotEnforced: box.LimitsNotEnforced(),
+		Alias: box.TemplateID, EnvdAccessToken: box.Token, Domain: s.domain(), LimitsNotEnforced: box.LimitsNotEnforced,
 		Limits: &box.Limits, PublicID: box.PublicID,
 	}
 	if box.TrafficToken != "" {
@@ -161,25 +161,26 @@ func (s *Server) domain() *string {
 	return &s.cfg.Domain
 }
 
-func listed(box *host.Sandbox) protocol.ListedSandbox {
+func listed(box host.Info) protocol.ListedSandbox {
 	return protocol.ListedSandbox{
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, Alias: box.TemplateID,
-		StartedAt: box.StartedAt, EndAt: box.EndAt(), EnvdVersion: protocol.EnvdVersion,
-		CPUCount: box.CPUCount(), MemoryMB: box.Limits.MemoryMB, DiskSizeMB: box.Limits.DiskMB,
+		StartedAt: box.StartedAt, EndAt: box.EndAt, EnvdVersion: protocol.EnvdVersion,
+		CPUCount: host.CPUCount(box.Limits), MemoryMB: box.Limits.MemoryMB, DiskSizeMB: box.Limits.DiskMB,
 		State: stateRunning, Metadata: box.Metadata, VolumeMounts: []json.RawMessage{},
 	}
 }
 
-func (s *Server) get(w http.ResponseWriter, _ *http.Request, box *host.Sandbox) {
+func (s *Server) get(w http.ResponseWriter, _ *http.Request, box Sandbox) {
+	info := box.Info()
 	writeJSON(w, http.StatusOK, protocol.SandboxDetail{
-		ListedSandbox: listed(box), EnvdAccessToken: box.Token, Domain: s.domain(),
-		AllowInternetAccess: box.AllowInternetAccess, Network: box.Network,
-		Lifecycle: protocol.Lifecycle{OnTimeout: "kill"}, LimitsNotEnforced: box.LimitsNotEnforced(),
-		Limits: &box.Limits, PublicID: box.PublicID,
+		ListedSandbox: listed(info), EnvdAccessToken: info.Token, Domain: s.domain(),
+		AllowInternetAccess: info.AllowInternetAccess, Network: info.Network,
+		Lifecycle: protocol.Lifecycle{OnTimeout: "kill"}, LimitsNotEnforced: info.LimitsNotEnforced,
+		Limits: &info.Limits, PublicID: info.PublicID,
 	})
 }
 
-func (s *Server) kill(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
+func (s *Server) kill(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	if err := box.Kill(); err != nil {
 		s.fail(w, r, "the sandbox has ended, but not all of it could be put away", err)
 		return
@@ -189,7 +190,7 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request, box *host.Sandbox)
 
 // connect extends the timeout and never shortens it; both versions have the
 // same answer. What is asked for beside the time is about paused sandboxes.
-func (s *Server) connect(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	var body protocol.ConnectSandbox
 	if !s.decode(w, r, &body, true) {
 		return
@@ -199,17 +200,17 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, box *host.Sandb
 		seconds = *body.Timeout
 	}
 	if s.extend(w, r, box, seconds) {
-		writeJSON(w, http.StatusOK, s.sandbox(box))
+		writeJSON(w, http.StatusOK, s.sandbox(box.Info()))
 	}
 }
 
 // resume is what clients called before there was connect: they expect the
 // conflict, and take it for a sandbox that is there.
-func (s *Server) resume(w http.ResponseWriter, _ *http.Request, box *host.Sandbox) {
-	writeError(w, http.StatusConflict, "Sandbox "+strconv.Quote(box.ID)+" is already running", "")
+func (s *Server) resume(w http.ResponseWriter, _ *http.Request, box Sandbox) {
+	writeError(w, http.StatusConflict, "Sandbox "+strconv.Quote(box.Info().ID)+" is already running", "")
 }
 
-func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
+func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	var body protocol.SandboxRefresh
 	if !s.decode(w, r, &body, true) {
 		return
@@ -228,7 +229,7 @@ func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box *host.Sandb
 }
 
 // extend moves the deadline to later, or answers.
-func (s *Server) extend(w http.ResponseWriter, r *http.Request, box *host.Sandbox, seconds int) bool {
+func (s *Server) extend(w http.ResponseWriter, r *http.Request, box Sandbox, seconds int) bool {
 	d, err := host.Seconds(seconds)
 	if err == nil {
 		err = box.Extend(r.Context(), d)
@@ -236,7 +237,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request, box *host.Sandbo
 	return s.moved(w, r, box, err)
 }
 
-func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box *host.Sandbox) {
+func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	var body protocol.SandboxTimeout
 	if !s.decode(w, r, &body, false) {
 		return
@@ -255,15 +256,16 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box *host.Sa
 }
 
 // moved answers if the deadline could not be moved.
-func (s *Server) moved(w http.ResponseWriter, r *http.Request, box *host.Sandbox, err error) bool {
+func (s *Server) moved(w http.ResponseWriter, r *http.Request, box Sandbox, err error) bool {
 	switch {
 	case err == nil:
 		return true
 	case errors.Is(err, host.ErrNotFound):
-		if _, why := s.host.Of(r.Context(), box.TeamID, box.ID); why != nil {
+		info := box.Info()
+		if _, why := s.host.Of(r.Context(), info.TeamID, info.ID); why != nil {
 			err = why
 		}
-		writeGone(w, box.ID, err)
+		writeGone(w, info.ID, err)
 	default:
 		s.fail(w, r, "the sandbox's timeout could not be set", err)
 	}

@@ -1,5 +1,6 @@
 // Package server speaks E2B's protocol: it decides which request belongs to
-// which sandbox and hands it there. It keeps no state; that is package host's.
+// which sandbox and hands it there. It keeps no state, and knows of sandboxes
+// only what [Host] says: package host's are one kind, see [Local].
 package server
 
 import (
@@ -10,13 +11,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Config configures a Server. Only Host is required.
 type Config struct {
-	Host *host.Host
+	Host Host
 	// Keys says whose an API key is. Nil is a private Cubby, whose socket is its
 	// protection: no key is asked for and every caller is of the team "".
 	Keys Keys
@@ -44,12 +44,12 @@ type Keys interface {
 // Server routes requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
 	cfg       Config
-	host      *host.Host
+	host      Host
 	log       *slog.Logger
 	proxyLog  *log.Logger // what net/http has to say
 	control   http.Handler
 	handler   http.Handler
-	lives     sync.Map  // *host.Sandbox to *life
+	lives     sync.Map  // *life by what Done of its ports returns
 	allowance allowance // only a test changes it
 }
 

@@ -171,9 +171,9 @@ func (s *Server) pipe(w http.ResponseWriter, r *http.Request, t *target) {
 		return
 	}
 	defer leave()
-	box, err := t.box.Dial(r.Context(), t.port)
+	box, err := t.ports.Dial(r.Context(), t.port)
 	if err != nil {
-		s.log.Debug("tunnel", "sandbox_id", t.box.ID, "port", t.port, "err", err)
+		s.log.Debug("tunnel", "sandbox_id", t.info.ID, "port", t.port, "err", err)
 		s.explain(r, t, err).write(w)
 		return
 	}

@@ -1,0 +1,36 @@
+package host
+
+import (
+	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Info describes a sandbox at a moment: all that is told about it, and what
+// decides who may reach it. What it points to is not to be changed.
+type Info struct {
+	ID, TeamID, TemplateID string
+	// PublicID, Token, ContextToken, TrafficToken and MaskRequestHost are those of
+	// [Sandbox].
+	PublicID            string
+	Token               string
+	ContextToken        bool
+	TrafficToken        string
+	MaskRequestHost     string
+	Metadata            map[string]string
+	AllowInternetAccess *bool
+	Network             *protocol.Network
+	StartedAt, EndAt    time.Time // UTC, in microseconds
+	Limits              protocol.Limits
+	LimitsNotEnforced   []string // names of those that do not hold on this host
+}
+
+// Info describes the sandbox as it is now.
+func (s *Sandbox) Info() Info {
+	return Info{
+		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID,
+		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
+		Metadata: s.Metadata, AllowInternetAccess: s.AllowInternetAccess, Network: s.Network,
+		StartedAt: s.StartedAt, EndAt: s.EndAt(), Limits: s.Limits, LimitsNotEnforced: s.LimitsNotEnforced(),
+	}
+}
