@@ -7,7 +7,9 @@ export CGO_ENABLED := 0
 GO       ?= go
 GUEST    := internal/guestbin/guest.zst
 LDFLAGS  := -s -w
-GOSRC    := $(shell git ls-files '*.go' '*.py' '*.cjs' '*.mjs' '*.sh' 2>/dev/null) go.mod go.sum
+# Where cubby and cubby-agent begin; see internal/entry.
+ENTRY    := -E cubby_entry
+GOSRC    := $(shell git ls-files '*.go' '*.s' '*.py' '*.cjs' '*.mjs' '*.sh' 2>/dev/null) go.mod go.sum
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -32,11 +34,11 @@ $(GUEST): bin/cubby-guest
 	$(GO) run ./internal/guestbin/pack $< $@
 
 bin/cubby: $(GUEST)
-	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby
+	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
 
 # Beside cubby and not in it: see RATIONALE.md, "Two binaries".
 bin/cubby-agent: $(GOSRC) | go-version
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-agent
+	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby-agent
 
 .PHONY: demo
 demo: build ## Build, then analyse a real CSV in a sandbox: a table and a chart
@@ -81,6 +83,7 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 .PHONY: cross
 cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
+	GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS) $(ENTRY)' -o /dev/null ./cmd/cubby
 	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
 	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
 

@@ -6,8 +6,13 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/cubby-sandbox/cubby/internal/entry"
 )
 
 func main() {
+	if err := entry.KeepClosed(); err != nil {
+		os.Exit(report(os.Stderr, err))
+	}
 	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }

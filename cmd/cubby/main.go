@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/internal/entry"
 	"github.com/cubby-sandbox/cubby/internal/guest"
 )
 
@@ -15,6 +16,9 @@ func main() {
 	gvisor.Dispatch()
 	if guest.IsGuest(os.Args[0]) {
 		os.Exit(guest.Main())
+	}
+	if err := entry.KeepClosed(); err != nil {
+		os.Exit(report(os.Stderr, err))
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
