@@ -33,6 +33,13 @@ type Limits struct {
 	PIDs   int     // processes and threads
 }
 
+func (l Limits) check() error {
+	if l.Memory < 0 || l.CPUs < 0 || l.PIDs < 0 {
+		return errors.New("a cgroup limit is negative")
+	}
+	return nil
+}
+
 // Manager makes groups. It is safe for concurrent use.
 type Manager struct {
 	hierarchies []*hierarchy // each serves at least one controller
@@ -80,12 +87,12 @@ func (m *Manager) New(name string, limits Limits) (*Group, error) {
 	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("cgroup name %q is not made of at most 64 letters, digits, - and _", name)
 	}
-	if limits.Memory < 0 || limits.CPUs < 0 || limits.PIDs < 0 {
-		return nil, errors.New("a cgroup limit is negative")
+	if err := limits.check(); err != nil {
+		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := &Group{m: m, problems: map[string]error{}}
+	g := &Group{m: m}
 	if !m.prepared {
 		for _, h := range m.hierarchies {
 			if err := h.prepare(m.dirs); err != nil {
@@ -101,7 +108,7 @@ func (m *Manager) New(name string, limits Limits) (*Group, error) {
 		}
 		g.places = append(g.places, placed{h, dir})
 	}
-	g.limit(limits)
+	g.limit(limits, false)
 	return g, nil
 }
 

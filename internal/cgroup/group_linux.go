@@ -8,15 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // Group is one set of processes with limits. Its methods are safe for
-// concurrent use; Add must not be called after Close.
+// concurrent use; Add and SetLimits must not be called after Close.
 type Group struct {
-	m        *Manager
-	places   []placed
+	m      *Manager
+	places []placed
+
+	mu       sync.Mutex // guards the limits, and what is said of them
 	enforced []string
 	problems map[string]error
 }
@@ -29,10 +32,18 @@ type placed struct {
 
 // Enforced lists those of "cpu", "memory" and "pids" that were asked for and
 // hold, sorted.
-func (g *Group) Enforced() []string { return slices.Clone(g.enforced) }
+func (g *Group) Enforced() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.enforced)
+}
 
 // Problems says, for each limit that was asked for and does not hold, why.
-func (g *Group) Problems() map[string]error { return maps.Clone(g.problems) }
+func (g *Group) Problems() map[string]error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.problems)
+}
 
 // setting is one value for one control file.
 type setting struct {
@@ -40,22 +51,41 @@ type setting struct {
 	optional    bool // the kernel may be built without it
 }
 
-func (g *Group) limit(limits Limits) {
+// SetLimits replaces the group's limits; zero ends one. As in New, one that cannot be
+// set does not fail it: see Enforced and Problems. The old one may hold then.
+func (g *Group) SetLimits(limits Limits) error {
+	if err := limits.check(); err != nil {
+		return err
+	}
+	g.limit(limits, true)
+	return nil
+}
+
+// limit sets those limits that are asked for and, if there may be others before, ends
+// the rest.
+func (g *Group) limit(limits Limits, before bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.enforced, g.problems = nil, map[string]error{}
 	wanted := map[string]bool{"cpu": limits.CPUs > 0, "memory": limits.Memory > 0, "pids": limits.PIDs > 0}
 	for _, c := range Controllers {
-		if !wanted[c] {
+		if !wanted[c] && !before {
 			continue
 		}
 		place, ok := g.place(c)
 		if !ok {
-			g.problems[c] = errors.New(g.m.missing[c])
+			if wanted[c] {
+				g.problems[c] = errors.New(g.m.missing[c])
+			}
 			continue
 		}
 		if err := place.set(settings(c, place.h.v2, limits)); err != nil {
 			g.problems[c] = err
 			continue
 		}
-		g.enforced = append(g.enforced, c)
+		if wanted[c] {
+			g.enforced = append(g.enforced, c)
+		}
 	}
 }
 
@@ -63,32 +93,46 @@ func (g *Group) limit(limits Limits) {
 func settings(controller string, v2 bool, limits Limits) []setting {
 	switch controller {
 	case "memory":
-		bytes := strconv.FormatInt(limits.Memory, 10)
 		if v2 {
 			return []setting{
-				{file: "memory.max", value: bytes},
+				{file: "memory.max", value: orNone(limits.Memory, "max")},
 				{file: "memory.swap.max", value: "0", optional: true},
 				{file: "memory.oom.group", value: "0", optional: true}, // one process dies, not all
 			}
 		}
+		bytes := orNone(limits.Memory, "-1")
 		return []setting{
+			// The one with swap is never below the one without: it is raised before
+			// that and lowered after it.
+			{file: "memory.memsw.limit_in_bytes", value: bytes, optional: true},
 			{file: "memory.limit_in_bytes", value: bytes},
 			{file: "memory.memsw.limit_in_bytes", value: bytes, optional: true},
 			{file: "memory.swappiness", value: "0", optional: true},
 		}
 	case "cpu":
 		const period = 100_000 // microseconds
-		quota := strconv.FormatInt(max(1000, int64(limits.CPUs*period)), 10)
+		var quota int64
+		if limits.CPUs > 0 {
+			quota = max(1000, int64(limits.CPUs*period))
+		}
 		if v2 {
-			return []setting{{file: "cpu.max", value: fmt.Sprintf("%s %d", quota, period)}}
+			return []setting{{file: "cpu.max", value: fmt.Sprintf("%s %d", orNone(quota, "max"), period)}}
 		}
 		return []setting{
 			{file: "cpu.cfs_period_us", value: strconv.Itoa(period)},
-			{file: "cpu.cfs_quota_us", value: quota},
+			{file: "cpu.cfs_quota_us", value: orNone(quota, "-1")},
 		}
 	default:
-		return []setting{{file: "pids.max", value: strconv.Itoa(limits.PIDs)}}
+		return []setting{{file: "pids.max", value: orNone(int64(limits.PIDs), "max")}}
 	}
+}
+
+// orNone is what a control file takes for a limit, or for none.
+func orNone(limit int64, none string) string {
+	if limit == 0 {
+		return none
+	}
+	return strconv.FormatInt(limit, 10)
 }
 
 func (p placed) set(all []setting) error {

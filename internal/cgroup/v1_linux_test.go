@@ -124,6 +124,31 @@ func TestCPULimit(t *testing.T) {
 	}
 }
 
+// TestSetLimits changes limits up, down and away, each with what it was before.
+func TestSetLimits(t *testing.T) {
+	g := newGroup(t, realManager(t, "cpu", "memory", "pids"), Limits{Memory: 64 << 20, PIDs: 5}, "memory", "pids")
+	for _, tt := range []struct {
+		limits   Limits
+		enforced []string
+	}{
+		{Limits{Memory: 128 << 20, CPUs: 0.5, PIDs: 5}, Controllers},
+		{Limits{Memory: 32 << 20, CPUs: 1, PIDs: 6}, Controllers},
+		{Limits{PIDs: 5}, []string{"pids"}},
+		{Limits{Memory: 64 << 20}, []string{"memory"}},
+	} {
+		if err := g.SetLimits(tt.limits); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Enforced(); !slices.Equal(got, tt.enforced) || len(g.Problems()) > 0 {
+			t.Errorf("%+v: enforced %v; %v", tt.limits, got, g.Problems())
+		}
+		out, _ := runIn(t, g, "for i in 1 2 3 4 5 6 7 8; do sleep 0.2 & done; wait")
+		if refused := strings.Contains(out, "Resource temporarily unavailable"); refused != (tt.limits.PIDs > 0) {
+			t.Errorf("%+v: eight processes: %q", tt.limits, out)
+		}
+	}
+}
+
 func TestCloseWaitsForTheLeaving(t *testing.T) {
 	m := realManager(t)
 	g := newGroup(t, m, Limits{})

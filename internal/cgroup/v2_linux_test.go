@@ -132,6 +132,20 @@ func TestV2Group(t *testing.T) {
 			t.Errorf("%s: %q, want %q", file, got, want)
 		}
 	}
+	if err := g.SetLimits(Limits{Memory: 1 << 28, CPUs: 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Enforced(); !slices.Equal(got, []string{"cpu", "memory"}) || len(g.Problems()) > 0 {
+		t.Errorf("after a change: enforced %v; %v", got, g.Problems())
+	}
+	for file, want := range map[string]string{"memory.max": "268435456", "memory.swap.max": "0", "cpu.max": "50000 100000", "pids.max": "max"} {
+		if got := f.file(group + file); !strings.HasPrefix(got, want) { // a real file holds no more
+			t.Errorf("after a change: %s: %q, want %q", file, got, want)
+		}
+	}
+	if err := g.SetLimits(Limits{PIDs: -1}); err == nil {
+		t.Error("a negative limit was taken")
+	}
 	if n, err := g.OOMKills(); n != 3 || err != nil {
 		t.Errorf("kills %d, %v", n, err)
 	}

@@ -98,9 +98,12 @@ type Limits struct {
 // checkpoint holds it: a machine that is restored has what was checkpointed,
 // whatever the limits of its Spec are.
 type Fixed struct {
-	Disk   int64 // bytes that may be written below "/"; 0 is no bound
-	CPUs   int   // processors that code inside is shown; 0 is as many as the host has
-	Memory int64 // bytes of memory that code inside is shown; 0 is the engine's choice
+	// Disk is the bytes that may be written below "/"; 0 is no bound.
+	Disk int64 `json:"disk"`
+	// CPUs is how many processors code inside is shown; 0 is as many as the host has.
+	CPUs int `json:"cpus"`
+	// Memory is how many bytes of it code inside is shown; 0 is the engine's choice.
+	Memory int64 `json:"memory"`
 }
 
 // Usage is a machine's consumption at one moment.

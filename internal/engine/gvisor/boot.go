@@ -27,16 +27,24 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if spec.Net != nil {
-		return nil, fmt.Errorf("gvisor: %s: a network card: %w", spec.ID, engine.ErrNotSupported)
+	fixed := fixedBy(spec.Limits)
+	if checkpoint != "" {
+		if fixed, err = readImage(checkpoint); err != nil {
+			return nil, fmt.Errorf("gvisor: %s: restore: %w", spec.ID, err)
+		}
 	}
-	conf, err := e.config(spec)
+	card, err := openCard(spec.Net)
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: %s: %w", spec.ID, err)
+	}
+	defer card.Close() // the sentry has its own; of a nil File there is nothing to close
+	conf, err := e.config(fixed)
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{
 		engine: e, conf: conf, id: spec.ID, bundle: filepath.Join(e.cfg.StateDir, "b-"+spec.ID), exit: make(chan engine.Exit, 1),
-		fixed: fixedBy(spec.Limits),
+		fixed: fixed,
 	}
 	defer func() {
 		if err != nil {
@@ -56,7 +64,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err != nil {
 		return nil, err
 	}
-	err = e.pinned(spec.Limits.CPUs, func() error { return m.create(ctx, oci, guestEnd) })
+	err = m.create(ctx, oci, guestEnd)
 	guestEnd.Close()
 	if err != nil {
 		return nil, err
@@ -66,7 +74,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err := m.limit(spec); err != nil {
 		return nil, err
 	}
-	if err := m.start(ctx, checkpoint); err != nil {
+	if err := m.start(ctx, checkpoint, card); err != nil {
 		return nil, err
 	}
 	if !stop() {

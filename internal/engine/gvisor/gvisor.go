@@ -30,6 +30,9 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
 
+// engineName is the engine's.
+const engineName = "gvisor"
+
 // commit is the version of gVisor's module that is linked: its checkpoints are read
 // by the build that wrote them. A test compares it with go.mod.
 const commit = "v0.0.0-20260905035102-160fafc42237"
@@ -101,7 +104,7 @@ func New(cfg Config) (*Engine, error) {
 }
 
 // Name implements engine.Engine.
-func (*Engine) Name() string { return "gvisor" }
+func (*Engine) Name() string { return engineName }
 
 // Commit implements engine.Engine: it is the version of gVisor's module.
 func (*Engine) Commit() string { return commit }
@@ -135,7 +138,7 @@ func (e *Engine) collect() {
 	}
 }
 
-func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
+func (e *Engine) config(fixed engine.Fixed) (*config.Config, error) {
 	fs := flag.NewFlagSet("gvisor", flag.ContinueOnError)
 	config.RegisterFlags(fs)
 	overlay := "none"
@@ -144,8 +147,8 @@ func (e *Engine) config(spec engine.Spec) (*config.Config, error) {
 	} else {
 		overlay = "root:memory"
 	}
-	if spec.Limits.Disk > 0 {
-		overlay += fmt.Sprintf(",size=%d", spec.Limits.Disk)
+	if fixed.Disk > 0 {
+		overlay += fmt.Sprintf(",size=%d", fixed.Disk)
 	}
 	flags := map[string]string{
 		"root":          e.cfg.StateDir,

@@ -102,7 +102,13 @@ func TestPrecompiledFilters(t *testing.T) {
 func TestSuite(t *testing.T) {
 	f := newFixture(t, "")
 	root := f.root
-	enginetest.Suite{
+	lacks := map[string]string{}
+	if !f.enforces["cpu"] {
+		for _, test := range []string{"CPULimit", "SetCPULimit"} {
+			lacks[test] = "no cgroup bounds processors on this machine"
+		}
+	}
+	ran := enginetest.Suite{
 		Engine: f.engine,
 		Spec: func(*testing.T) engine.Spec {
 			return engine.Spec{
@@ -111,9 +117,15 @@ func TestSuite(t *testing.T) {
 			}
 		},
 		Leaks:     func(t testing.TB) { testenv.CheckLeaksIn(t, f.dir) },
-		Enforces:  f.enforces,
+		Powers:    []string{"Checkpointer", "Limiter", "Pauser", "Restorer", "Slower"},
+		Lacks:     lacks,
 		Contained: contained,
 	}.Run(t)
+	for test, skipped := range ran {
+		if _, lacking := lacks[test]; skipped != lacking {
+			t.Errorf("%s was skipped: %v", test, skipped)
+		}
+	}
 }
 
 // contained looks at the host's side of a running machine: whoever breaks out

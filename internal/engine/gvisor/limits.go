@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -37,8 +38,8 @@ const (
 	stubOOMScore = "1000"
 	// niceness of a machine that no cgroup holds back.
 	niceness = 5
-	// slowed is that of processes that take the last of the memory: a tenth of
-	// the guest's share. With less they could hardly be killed on a busy machine,
+	// slowed is by how much more processes are held back that take the last of the
+	// memory: to a tenth of the guest's share. With less they could hardly be killed on a busy machine,
 	// for that they must run once more.
 	slowed = 10
 )
@@ -53,14 +54,7 @@ func (m *machine) limit(spec engine.Spec) error {
 	}
 	var enforced []string
 	if m.engine.cfg.Cgroups != nil {
-		limits := cgroup.Limits{CPUs: spec.Limits.CPUs}
-		if spec.Limits.Memory > 0 {
-			limits.Memory = 2*spec.Limits.Memory + sentryMemory
-		}
-		if spec.Limits.PIDs > 0 {
-			limits.PIDs = 4*spec.Limits.PIDs + sentryTasks
-		}
-		group, err := m.engine.cfg.Cgroups.New(spec.ID, limits)
+		group, err := m.engine.cfg.Cgroups.New(spec.ID, groupLimits(spec.Limits))
 		switch {
 		case errors.Is(err, cgroup.ErrUnavailable):
 			// Found out only now: as if there were none, and said below.
@@ -75,37 +69,87 @@ func (m *machine) limit(spec engine.Spec) error {
 			enforced = group.Enforced()
 		}
 	}
-	if n := spec.Limits.CPUs; n > 0 && !slices.Contains(enforced, "cpu") {
-		renice(pids[0], niceness)
-		// Affinity (see pinned) bounds whole processors only, and was left out
-		// where a cgroup had promised to do it.
-		if n < float64(runtime.NumCPU()) && (n != math.Trunc(n) || m.engine.cgroupsBoundCPU()) {
-			m.unenforced = append(m.unenforced, "cpu")
+	return m.boundProcessors(spec.Limits.CPUs, enforced)
+}
+
+// groupLimits are the walls on the host behind a machine's limits.
+func groupLimits(limits engine.Limits) cgroup.Limits {
+	group := cgroup.Limits{CPUs: limits.CPUs}
+	if limits.Memory > 0 {
+		group.Memory = 2*limits.Memory + sentryMemory
+	}
+	if limits.PIDs > 0 {
+		group.PIDs = 4*limits.PIDs + sentryTasks
+	}
+	return group
+}
+
+// SetLimits implements engine.Limiter. Without a cgroup the niceness of a machine
+// that had a limit of processors stays when there is none any more: only root could
+// take it back.
+func (m *machine) SetLimits(ctx context.Context, limits engine.Limits) error {
+	if limits.Disk != m.fixed.Disk {
+		return fmt.Errorf("gvisor: a disk of %d bytes for one of %d: %w", limits.Disk, m.fixed.Disk, engine.ErrNotSupported)
+	}
+	return m.change(ctx, "set limits", func() error {
+		var enforced []string
+		if m.group != nil {
+			if err := m.group.SetLimits(groupLimits(limits)); err != nil {
+				return err
+			}
+			enforced = m.group.Enforced()
+			for controller, err := range m.group.Problems() {
+				m.engine.cfg.Logger.Debug("limit without a cgroup", "machine", m.id, "controller", controller, "err", err)
+			}
+		}
+		return m.boundProcessors(limits.CPUs, enforced)
+	})
+}
+
+// boundProcessors bounds a machine's processors as well as can be where its cgroup,
+// which enforces what is listed, does not; zero is no bound. It keeps what
+// Unenforced says.
+func (m *machine) boundProcessors(cpus float64, enforced []string) error {
+	var unenforced []string
+	pinned := 0
+	if cpus > 0 && !slices.Contains(enforced, "cpu") {
+		pinned = int(math.Ceil(cpus))
+		for _, pid := range append([]int{m.sentry}, descendants(m.sentry)...) {
+			renice(pid, niceness)
+		}
+		// Affinity bounds whole processors only.
+		if cpus < float64(runtime.NumCPU()) && cpus != math.Trunc(cpus) {
+			unenforced = append(unenforced, "cpu")
 		}
 	}
+	if pinned != m.pinned {
+		if err := m.pin(pinned); err != nil {
+			return err
+		}
+	}
+	m.told.Lock()
+	defer m.told.Unlock()
+	m.unenforced = unenforced
 	return nil
 }
 
-func (e *Engine) cgroupsBoundCPU() bool {
-	return e.cfg.Cgroups != nil && slices.Contains(e.cfg.Cgroups.Available(), "cpu")
+// Unenforced implements engine.Machine.
+func (m *machine) Unenforced() []string {
+	m.told.Lock()
+	defer m.told.Unlock()
+	return slices.Clone(m.unenforced)
 }
 
-// pinned runs start, whose child processes may use ⌈cpus⌉ processors, when no
-// cgroup will bound them.
-func (e *Engine) pinned(cpus float64, start func() error) error {
-	if cpus <= 0 || e.cgroupsBoundCPU() {
-		return start()
-	}
-	// Affinity is a thread's, and inherited by what the thread starts.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all, some unix.CPUSet
+// processors chooses n of those that this process may use, the next machine others;
+// zero is all of them.
+func (e *Engine) processors(n int) (some unix.CPUSet, err error) {
+	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("affinity: %w", err)
+		return some, fmt.Errorf("affinity: %w", err)
 	}
-	want, have := int(math.Ceil(cpus)), all.Count()
-	if want >= have {
-		return start()
+	have := all.Count()
+	if n <= 0 || n >= have {
+		return all, nil
 	}
 	allowed := make([]int, 0, have)
 	for cpu := 0; len(allowed) < have; cpu++ {
@@ -113,26 +157,50 @@ func (e *Engine) pinned(cpus float64, start func() error) error {
 			allowed = append(allowed, cpu)
 		}
 	}
-	first := int(e.nextCPU.Add(uint32(want))) - want
-	for i := range want {
+	first := int(e.nextCPU.Add(uint32(n))) - n
+	for i := range n {
 		some.Set(allowed[(first+i)%have])
 	}
-	if err := unix.SchedSetaffinity(0, &some); err != nil {
-		return fmt.Errorf("affinity: %w", err)
+	return some, nil
+}
+
+// pin lets a machine use n processors; zero is all. It changes the threads that there
+// are: gVisor makes its processes on threads of its own choice, which have nothing
+// to hand down. What they start meanwhile is found by the next look.
+func (m *machine) pin(n int) error {
+	some, err := m.engine.processors(n)
+	if err != nil {
+		return err
 	}
-	defer unix.SchedSetaffinity(0, &all)
-	return start()
+	for moved := true; moved; {
+		moved = false
+		for _, pid := range append([]int{m.sentry, m.gofer}, descendants(m.sentry)...) {
+			for _, tid := range threads(pid) {
+				var now unix.CPUSet
+				// An error is that it has ended.
+				if unix.SchedGetaffinity(tid, &now) == nil && now != some && unix.SchedSetaffinity(tid, &some) == nil {
+					moved = true
+				}
+			}
+		}
+	}
+	m.pinned = n
+	return nil
 }
 
 // Slow implements engine.Slower: a process inside is one on the host, which maps
 // the memory that it has touched.
 func (m *machine) Slow(bytes int64) {
 	_ = m.look(func() error {
+		sentry, err := niceOf(m.sentry)
+		if err != nil {
+			return err
+		}
 		for _, pid := range descendants(m.sentry) {
 			b, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
 			if f := strings.Fields(string(b)); len(f) > 1 {
 				if pages, _ := strconv.ParseInt(f[1], 10, 64); pages*int64(os.Getpagesize()) > bytes {
-					renice(pid, slowed)
+					renice(pid, sentry+slowed)
 				}
 			}
 		}
@@ -140,14 +208,32 @@ func (m *machine) Slow(bytes int64) {
 	})
 }
 
-// renice lowers every thread of a process, and so what they will start.
+// renice lowers every thread of a process that is not lower already, and so what they
+// will start.
 func renice(pid, niceness int) {
+	for _, tid := range threads(pid) {
+		if now, err := niceOf(tid); err == nil && now < niceness { // else it has ended
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceness)
+		}
+	}
+}
+
+// niceOf is a thread's niceness. The system call returns 20 less it.
+func niceOf(tid int) (int, error) {
+	kept, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+	return 20 - kept, err
+}
+
+// threads lists those of a process; none of one that has ended.
+func threads(pid int) []int {
+	var all []int
 	tasks, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 	for _, t := range tasks {
 		if tid, err := strconv.Atoi(t.Name()); err == nil {
-			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceness) // it may have ended
+			all = append(all, tid)
 		}
 	}
+	return all
 }
 
 // descendants lists the processes below pid.

@@ -36,7 +36,9 @@ type machine struct {
 	group  *cgroup.Group // nil without cgroups
 	memory *memory       // nil before the start
 
-	fixed      engine.Fixed
+	fixed engine.Fixed
+
+	told       sync.Mutex // guards unenforced
 	unenforced []string
 
 	// Of the two processes, which are reaped by Close alone: until then no other
@@ -51,6 +53,7 @@ type machine struct {
 	lifecycle sync.Mutex
 	c         *container.Container
 	saved     bool // a checkpoint has ended it
+	pinned    int  // how many processors its processes may use; 0 is all
 
 	ending atomic.Bool  // Close has begun
 	state  sync.RWMutex // held while something looks at the processes
@@ -67,6 +70,7 @@ var (
 	_ engine.Machine      = (*machine)(nil)
 	_ engine.Checkpointer = (*machine)(nil)
 	_ engine.Pauser       = (*machine)(nil)
+	_ engine.Limiter      = (*machine)(nil)
 	_ engine.Slower       = (*machine)(nil)
 )
 
@@ -86,12 +90,15 @@ func (m *machine) openChannel() (*os.File, error) {
 
 // start boots the machine's first process, or what a checkpoint holds. It makes
 // gVisor's own two calls itself: container.Start would look for a network
-// namespace of the host, while a closed machine needs only its own loopback.
-func (m *machine) start(ctx context.Context, checkpoint string) error {
+// namespace of the host, while a machine has its own loopback and its card.
+func (m *machine) start(ctx context.Context, checkpoint string, card *os.File) error {
+	network, err := links(card)
+	if err != nil {
+		return err
+	}
 	if checkpoint != "" {
-		args := loopbackOnly()
-		args.IsRestore = true
-		if err := m.c.Restore(m.conf, checkpoint, false, false, args); err != nil {
+		network.IsRestore = true
+		if err := m.c.Restore(m.conf, checkpoint, false, false, network); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 		return m.openMemory(ctx) // the one that was restored
@@ -101,8 +108,8 @@ func (m *machine) start(ctx context.Context, checkpoint string) error {
 	if err := m.openMemory(ctx); err != nil {
 		return err
 	}
-	if err := call(ctx, m.socket, boot.ContMgrSetNetworkArgs, loopbackOnly(), nil); err != nil {
-		return fmt.Errorf("set up loopback: %w", err)
+	if err := call(ctx, m.socket, boot.ContMgrSetNetworkArgs, network, nil); err != nil {
+		return fmt.Errorf("set up the network: %w", err)
 	}
 	if err := call(ctx, m.socket, boot.ContMgrRootContainerStart, &m.c.ID, nil); err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -116,10 +123,6 @@ func (m *machine) openMemory(ctx context.Context) (err error) {
 		return fmt.Errorf("memory file: %w", err)
 	}
 	return nil
-}
-
-func loopbackOnly() *boot.CreateLinksAndRoutesArgs {
-	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 }
 
 // look runs f while the machine's process ids are its own. An ended machine is
@@ -162,8 +165,11 @@ func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.Checkp
 			ExcludeCommittedZeroPages: true,
 			Resume:                    opts.Resume,
 		})
-		m.saved = m.saved || err == nil && !opts.Resume
-		return err
+		if err != nil {
+			return err
+		}
+		m.saved = !opts.Resume
+		return writeImage(dir, m.fixed)
 	})
 }
 
@@ -255,9 +261,6 @@ func (m *machine) CPUTime(context.Context) (total time.Duration, err error) {
 
 // Fixed implements engine.Machine.
 func (m *machine) Fixed() engine.Fixed { return m.fixed }
-
-// Unenforced implements engine.Machine.
-func (m *machine) Unenforced() []string { return m.unenforced }
 
 // Wait implements engine.Machine.
 func (m *machine) Wait() <-chan engine.Exit { return m.exit }

@@ -75,9 +75,9 @@ func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
 			{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
 		}},
 	}
-	if spec.Limits.Disk > 0 {
+	if fixed.Disk > 0 {
 		oci.Process.Rlimits = append(oci.Process.Rlimits,
-			specs.POSIXRlimit{Type: "RLIMIT_FSIZE", Soft: uint64(spec.Limits.Disk), Hard: uint64(spec.Limits.Disk)})
+			specs.POSIXRlimit{Type: "RLIMIT_FSIZE", Soft: uint64(fixed.Disk), Hard: uint64(fixed.Disk)})
 	}
 	if user != nil {
 		// Whoever breaks out of a machine is a user that owns nothing, not even
