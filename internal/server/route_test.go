@@ -212,7 +212,7 @@ func TestRouting(t *testing.T) {
 			got, refused := tn.server.route(r)
 			switch {
 			case test.box != nil:
-				if got == nil || got.ports != Ports(test.box) || got.port != test.port {
+				if got == nil || got.info.ID != test.box.ID || got.port != test.port {
 					t.Errorf("got %+v, refused %+v", got, refused)
 				}
 			case test.status != 0:
@@ -277,7 +277,7 @@ func FuzzRoute(f *testing.F) {
 			t.Fatal("a sandbox and a refusal")
 		case got != nil:
 			named := strings.Contains(strings.ToLower(raw), got.info.ID) || strings.Contains(raw, got.info.Token)
-			signed := got.ports == Ports(a) && r.URL.Query().Get("signature") == sign("x", "read", "", a.Token, "")
+			signed := got.info.ID == a.ID && r.URL.Query().Get("signature") == sign("x", "read", "", a.Token, "")
 			if got.port < 1 || got.port > 65535 || !named && !signed {
 				t.Fatalf("%s:%d by %q", got.info.ID, got.port, raw)
 			}
