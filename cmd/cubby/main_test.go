@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
@@ -40,8 +42,14 @@ func cubbyCommand() {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Files: scripts(t, "cli"),
-		Setup: func(env *testscript.Env) error { env.Setenv("CUBBY_FAKE", "1"); return nil },
-		Cmds:  commands(),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("CUBBY_FAKE", "1")
+			server := httptest.NewServer(newFakeServer())
+			env.Defer(server.Close)
+			env.Setenv("SERVER", server.URL) // which no script asks that does not name it
+			return nil
+		},
+		Cmds: commands(),
 	})
 }
 
@@ -88,7 +96,7 @@ func scripts(t *testing.T, prefix string) []string {
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
 func commands() map[string]command {
-	return map[string]command{"status": statusCommand, "interrupt": interruptCommand, "signal": signalCommand}
+	return map[string]command{"status": statusCommand, "interrupt": interruptCommand, "signal": signalCommand, "serve": serveCommand, "create": createCommand}
 }
 
 // statusCommand is `status N command…`: the command must end with status N.
@@ -107,6 +115,36 @@ func statusCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if want := args[0]; fmt.Sprint(got) != want {
 		ts.Fatalf("exit status %d, want %s", got, want)
 	}
+}
+
+// serveCommand is `serve`: a `cubby serve` runs until the script ends, as the user
+// whose HOME is from then on the script's; its URL is in SERVER, a key in KEY.
+func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: serve")
+	}
+	server, err := testenv.StartServer(ts.Getenv("WORK"))
+	ts.Check(err)
+	ts.Defer(func() {
+		if err := server.Stop(); err != nil {
+			ts.Logf("%v", err)
+		}
+	})
+	ts.Setenv("HOME", filepath.Join(ts.Getenv("WORK"), "home"))
+	ts.Setenv("SERVER", server.URL)
+	ts.Setenv("KEY", server.Key)
+}
+
+// createCommand is `create NAME VALUE`: the server of `serve` gets a sandbox with
+// that label.
+func createCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: create NAME VALUE")
+	}
+	client, err := cubby.NewClient(cubby.Config{APIURL: ts.Getenv("SERVER"), SandboxURL: ts.Getenv("SERVER"), APIKey: ts.Getenv("KEY")})
+	ts.Check(err)
+	_, err = client.Create(context.Background(), cubby.WithTemplate("base"), cubby.WithMetadata(map[string]string{args[0]: args[1]}))
+	ts.Check(err)
 }
 
 // interruptCommand is `interrupt TEXT command…`: signal INT 130 TEXT command.
@@ -132,7 +170,7 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.CommandContext(ctx, path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME", "TMPDIR"} {
+	for _, k := range []string{"CUBBY_FAKE", "CUBBY_BINARY", "CUBBY_PYTHON", "HOME", "TMPDIR", "E2B_API_URL", "E2B_API_KEY"} {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
 	}
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))

@@ -96,7 +96,7 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), newAgent())
+	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), newAgent(), newList(std), newKill(std), newLogs(std))
 	return root
 }
 

@@ -44,6 +44,8 @@ type runFlags struct {
 	cpus                   float64
 	python, node           string
 	json                   bool
+	server                 serverValue
+	sandbox                string
 }
 
 func newRun(std stdio, open opener) *cobra.Command {
@@ -68,6 +70,13 @@ What stands behind -- are the code's arguments. Its standard input is cubby's,
 which is read ahead: give </dev/null where the rest is somebody else's, as in a
 loop of a shell that reads lines.
 
+The sandbox is one of this machine's, and a Cubby of its own is started for it.
+With --server it is one of a server that runs: the one of this user's own
+"cubby serve", or the one of --server=URL. The key is E2B_API_KEY, else that of
+~/.config/cubby/config.json, which goes to the file's server only. With
+--sandbox ID it is one that is there already, and lives on, at least for as long
+as the run may take: files stay, and so do variables from run to run.
+
 Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted
 (143 by SIGTERM, 129 by SIGHUP); 137 out of memory; 2 wrong use; 125 Cubby could
 not run it at all; 120 the code ended well, but output could not be written, or
@@ -76,8 +85,13 @@ files of -o were left.`,
   cubby run -f data.csv -o out analysis.py
   echo 'console.log(process.version)' | cubby run -l js -
   cut -d, -f2 data.csv | cubby run sum.py -- --verbose
-  cubby run --memory 2GiB --timeout 5m -f src:project script.sh`,
+  cubby run --memory 2GiB --timeout 5m -f src:project script.sh
+  cubby run --server analysis.py
+  cubby run --sandbox i3xk9 -e 'print(rows)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if i := slices.IndexFunc(args, isURL); i >= 0 && f.server.used && f.server.opts.URL == "" {
+				return usagef("--server: its URL is joined to it, --server=%s", args[i])
+			}
 			var inline *string
 			if cmd.Flags().Changed("eval") {
 				inline = &f.inline
@@ -111,13 +125,23 @@ files of -o were left.`,
 	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
+	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL, else of cubby serve")
+	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out
+	fl.StringVar(&f.sandbox, "sandbox", "", "run in the sandbox `ID` of the server, and leave it")
+	plainHTTPFlag(fl, &f.server.opts)
+	complete := func(cmd *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return (&serverFlags{f.server.opts}).completeIDs(cmd, nil, start)
+	}
+	if err := cmd.RegisterFlagCompletionFunc("sandbox", complete); err != nil {
+		panic(err) // a flag that is not there
+	}
 	return cmd
 }
 
 // runner is one `cubby run`.
 type runner struct {
 	std    stdio
-	open   opener
+	from   origin
 	src    source
 	flags  runFlags
 	env    map[string]string
@@ -132,9 +156,9 @@ type runner struct {
 
 // newRunner checks the whole command line before anything is started.
 func newRunner(std stdio, open opener, src source, f runFlags, changed func(string) bool) (*runner, error) {
-	r := &runner{std: std, open: open, src: src, flags: f, leastStart: leastStart}
+	r := &runner{std: std, src: src, flags: f, leastStart: leastStart}
 	var err error
-	if r.env, err = parseEnv(f.env); err != nil {
+	if r.env, err = parsePairs("env", f.env); err != nil {
 		return nil, err
 	}
 	for _, s := range f.files {
@@ -153,6 +177,9 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 		r.shares = append(r.shares, sh)
 	}
 	if err := f.check(changed); err != nil {
+		return nil, err
+	}
+	if r.from, err = f.origin(open, changed, func(err error) { report(r.screen.notes, err) }); err != nil {
 		return nil, err
 	}
 	// A default is the server's to set: it may not hold here, and is reported
@@ -215,20 +242,21 @@ func (r *runner) run(ctx context.Context) (err error) {
 	return err
 }
 
-// opened runs the code in a Cubby of its own, which is gone when it returns.
+// opened runs the code in a sandbox, which is let go of when it returns.
 func (r *runner) opened(ctx context.Context) (err error) {
 	startCtx, started := r.startContext(ctx)
 	defer started()
-	client, closeClient, err := r.open(startCtx, r.flags.python, r.flags.node)
+	sbx, release, err := r.from.obtain(startCtx, time.Duration(r.flags.timeout)+timeoutMargin,
+		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language))
 	if err != nil {
-		return r.tooSlow(startCtx, err)
+		return r.tooSlow(startCtx, r.from.explain(err))
 	}
 	defer func() {
-		if cerr := closeClient(); cerr != nil && err == nil {
-			err = cerr
+		if rerr := release(err); rerr != nil && err == nil {
+			err = rerr
 		}
 	}()
-	return r.inSandbox(ctx, startCtx, client)
+	return r.from.explain(r.inSandbox(ctx, sbx))
 }
 
 // leastStart is what a start gets at least: it takes a third of a second on an
@@ -251,18 +279,11 @@ func (r *runner) tooSlow(start context.Context, err error) error {
 	}
 	return &cubby.Error{
 		Op: "start", Code: cubby.CodeUnavailable, Err: fmt.Errorf("no sandbox was ready within %v, and the code was not run", r.startTime()),
-		Hint: "the machine may be too busy: a longer --timeout gives the start more time, too; `cubby doctor` tells whether sandboxes start here at all",
+		Hint: r.from.slow(),
 	}
 }
 
-func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) error {
-	sbx, err := client.Create(startCtx,
-		cubby.WithLimits(r.limits),
-		cubby.WithWarm(r.src.language),
-		cubby.WithTimeout(time.Duration(r.flags.timeout)+timeoutMargin))
-	if err != nil {
-		return r.tooSlow(startCtx, err)
-	}
+func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 	for _, s := range r.shares {
 		if err := sbx.Files().Upload(ctx, s.local, s.remote); err != nil {
 			switch cubby.CodeOf(err) {
@@ -301,7 +322,7 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	switch {
 	case gone(err, "out of memory"):
 		report(r.screen.notes, err)
-		fmt.Fprintf(r.screen.notes, "cubby: out of memory: the limit is %s (--memory)\n", r.flags.memory.String())
+		fmt.Fprintf(r.screen.notes, "cubby: out of memory%s\n", r.memoryLimit())
 		return status(exitOutOfMemory)
 	case err != nil:
 		return err
@@ -335,6 +356,14 @@ func (r *runner) inSandbox(ctx, startCtx context.Context, client *cubby.Client) 
 	return nil
 }
 
+// memoryLimit says what the limit was, where the run has set it.
+func (r *runner) memoryLimit() string {
+	if _, ok := r.from.(existing); ok {
+		return ": the limit is the sandbox's"
+	}
+	return fmt.Sprintf(": the limit is %s (--memory)", r.flags.memory.String())
+}
+
 // gone reports an error that says of the sandbox that it ended for a reason.
 func gone(err error, reason string) bool {
 	e, ok := errors.AsType[*cubby.Error](err)
@@ -348,7 +377,7 @@ func (r *runner) notes(ex *cubby.Execution, c *collector) {
 	case ex.TimedOut:
 		fmt.Fprintf(w, "cubby: timed out after %v (--timeout)\n", r.flags.timeout.String())
 	case ex.OOMKilled:
-		fmt.Fprintf(w, "cubby: out of memory: the limit is %s (--memory)\n", r.flags.memory.String())
+		fmt.Fprintf(w, "cubby: out of memory%s\n", r.memoryLimit())
 	}
 	if ex.Truncated {
 		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.long())

@@ -339,16 +339,17 @@ func (t *timeValue) Set(s string) error {
 	return nil
 }
 
-func parseEnv(list []string) (map[string]string, error) {
-	env := make(map[string]string, len(list))
+// parsePairs reads the values of a flag that is given once for each pair.
+func parsePairs(flag string, list []string) (map[string]string, error) {
+	pairs := make(map[string]string, len(list))
 	for _, kv := range list {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" || strings.ContainsRune(kv, 0) {
-			return nil, usagef("--env %q: write NAME=VALUE", kv)
+			return nil, usagef("--%s %q: write NAME=VALUE", flag, kv)
 		}
-		env[k] = v
+		pairs[k] = v
 	}
-	return env, nil
+	return pairs, nil
 }
 
 // What a sandbox may be asked for.

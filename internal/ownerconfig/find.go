@@ -24,11 +24,11 @@ type Server struct {
 
 // Names of the sources that are no file.
 const (
-	fromFlag  = "--server"
-	varURL    = "E2B_API_URL"
-	varBoxes  = "E2B_SANDBOX_URL"
-	varDomain = "E2B_DOMAIN"
-	varKey    = "E2B_API_KEY"
+	URLVariable = "E2B_API_URL"
+	KeyVariable = "E2B_API_KEY"
+	fromFlag    = "--server"
+	varBoxes    = "E2B_SANDBOX_URL"
+	varDomain   = "E2B_DOMAIN"
 )
 
 // Options are what a command line says of its server.
@@ -53,8 +53,8 @@ func Find(opts Options, getenv func(string) string) (Server, error) {
 	switch {
 	case opts.URL != "":
 		s.APIURL, s.URLFrom = opts.URL, fromFlag
-	case getenv(varURL) != "":
-		s.APIURL, s.URLFrom = getenv(varURL), varURL
+	case getenv(URLVariable) != "":
+		s.APIURL, s.URLFrom = getenv(URLVariable), URLVariable
 	case getenv(varDomain) != "":
 		s.APIURL, s.URLFrom = "https://api."+getenv(varDomain), varDomain
 	case fileErr != nil || file.APIURL == "":
@@ -66,7 +66,7 @@ func Find(opts Options, getenv func(string) string) (Server, error) {
 		return Server{}, wrong(fmt.Errorf("%s: %w", s.URLFrom, err), "write it like http://127.0.0.1:8080")
 	}
 	ofFile := fileErr == nil && same(s.APIURL, file.APIURL)
-	ofEnv := s.URLFrom == varDomain || same(s.APIURL, getenv(varURL))
+	ofEnv := s.URLFrom == varDomain || same(s.APIURL, getenv(URLVariable))
 	if ofFile {
 		// Also where "localhost" stands for 127.0.0.1: the key goes where it
 		// belongs, and not where the name may lead.
@@ -80,11 +80,11 @@ func Find(opts Options, getenv func(string) string) (Server, error) {
 		}
 		boxes = s.SandboxURL
 	}
-	switch key := getenv(varKey); {
+	switch key := getenv(KeyVariable); {
 	case key != "":
-		s.APIKey, s.KeyFrom = key, varKey
+		s.APIKey, s.KeyFrom = key, KeyVariable
 		if !isKey(key) {
-			return Server{}, wrong(errors.New(varKey+" has characters that no key has"), "set it to the key alone, on one line")
+			return Server{}, wrong(errors.New(KeyVariable+" has characters that no key has"), "set it to the key alone, on one line")
 		}
 	case ofFile:
 		s.APIKey, s.KeyFrom = file.APIKey, path
@@ -117,28 +117,28 @@ func fromFile(getenv func(string) string) (c Config, path string, err error) {
 
 // noServer says that nothing names a server; err is why the file does not.
 func noServer(path string, err error) error {
-	why := errors.New(varURL + " is not set, and there is no " + path)
+	why := errors.New(URLVariable + " is not set, and there is no " + path)
 	switch {
 	case err == nil:
-		why = fmt.Errorf("%s is not set, and %s names no server", varURL, path)
+		why = fmt.Errorf("%s is not set, and %s names no server", URLVariable, path)
 	case path == "":
-		why = errors.New(varURL + " is not set, and neither HOME nor XDG_CONFIG_HOME says where the configuration is")
+		why = errors.New(URLVariable + " is not set, and neither HOME nor XDG_CONFIG_HOME says where the configuration is")
 	case !errors.Is(err, fs.ErrNotExist):
 		return err // the file cannot be used, and says why
 	}
 	return &cubby.Error{
 		Op: "find a server", Code: cubby.CodeUnavailable, Err: why,
-		Hint: "the first start of `cubby serve` writes that file; for another server set " + varURL + " and " + varKey,
+		Hint: "the first start of `cubby serve` writes that file; for another server set " + URLVariable + " and " + KeyVariable,
 	}
 }
 
 func noKey(s Server, file Config, path string) error {
 	e := &cubby.Error{
 		Op: "find an API key", Code: cubby.CodeUnauthenticated, Err: fmt.Errorf("there is none for %v", s),
-		Hint: "set " + varKey + "; on the server's machine `cubby keys create` makes a key",
+		Hint: "set " + KeyVariable + "; on the server's machine `cubby keys create` makes a key",
 	}
 	if file.APIKey != "" && s.URLFrom != path {
-		e.Err = fmt.Errorf("%w: %s is not set, and %s keeps a key for %s only", e.Err, varKey, path, redacted(file.APIURL))
+		e.Err = fmt.Errorf("%w: %s is not set, and %s keeps a key for %s only", e.Err, KeyVariable, path, redacted(file.APIURL))
 	}
 	return e
 }

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/terminal"
+)
+
+func newLogs(std stdio) *cobra.Command {
+	var f serverFlags
+	var follow, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show what a server did with a sandbox",
+		Long: "Show what a server did with a sandbox, and when and why it ended; not what code in\n" +
+			"it printed. An ID is what `cubby ls` shows, or at least four letters that only\n" +
+			"one begins with. Of a sandbox that has ended the server knows all for some time,\n" +
+			"and for thirty days its beginning and its end; it is named by its whole id.\n\n" +
+			serverHelp,
+		Example: "  cubby logs i3xk9\n" +
+			"  cubby logs -f i3xk9",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return f.completeIDs(cmd, args, start)
+		},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("give the ID of one sandbox: `cubby ls` shows those that live")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.open(cmd)
+			if err != nil {
+				return err
+			}
+			v := logView{remote: r, out: std.out, json: asJSON, pause: followPause, shown: map[string]bool{}}
+			return r.explain(v.show(cmd.Context(), args[0], follow))
+		},
+	}
+	fl := cmd.Flags()
+	fl.BoolVarP(&follow, "follow", "f", false, "go on until the sandbox ends")
+	fl.BoolVar(&asJSON, "json", false, "print a JSON object in a line for each")
+	f.register(cmd)
+	return cmd
+}
+
+// followPause is how long `cubby logs -f` waits before it asks again.
+const followPause = time.Second
+
+// logView prints a log, each line once.
+type logView struct {
+	remote *remote
+	out    io.Writer
+	json   bool
+	pause  time.Duration
+
+	last  time.Time       // when the newest line that was printed was written
+	shown map[string]bool // the lines of that millisecond
+}
+
+// show prints the log of the sandbox that text names, and with follow what is
+// added to it, until the sandbox has ended.
+func (v *logView) show(ctx context.Context, text string, follow bool) error {
+	id, err := v.remote.withID(ctx, text, func(id string) error { return v.more(ctx, id) })
+	for follow && err == nil {
+		// What is there when it has ended is all that there will be.
+		_, gone := v.remote.Get(ctx, id)
+		if gone != nil && cubby.CodeOf(gone) != cubby.CodeNotFound {
+			return gone
+		}
+		if err = v.more(ctx, id); err != nil || gone != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(v.pause):
+		}
+	}
+	return err
+}
+
+// more prints what there is since the last time.
+func (v *logView) more(ctx context.Context, id string) error {
+	for {
+		log, err := v.remote.Logs(ctx, id, v.last)
+		if err != nil {
+			return err
+		}
+		fresh := false
+		for _, e := range log {
+			// A server knows times of milliseconds, and sends those of the last one
+			// again.
+			at := e.At.Truncate(time.Millisecond)
+			if at.Before(v.last) {
+				continue
+			}
+			line, err := v.line(e)
+			if err != nil {
+				return err
+			}
+			if at.After(v.last) {
+				v.last, v.shown = at, map[string]bool{}
+			}
+			if v.shown[line] {
+				continue
+			}
+			v.shown[line], fresh = true, true
+			if _, err := io.WriteString(v.out, line); err != nil {
+				return err
+			}
+		}
+		if !fresh { // a page may not have been all
+			return nil
+		}
+	}
+}
+
+// line is an entry as it is printed. A text stays in its line and its column,
+// whatever is in it.
+func (v *logView) line(e cubby.LogEntry) (string, error) {
+	var b strings.Builder
+	if v.json {
+		enc := json.NewEncoder(terminal.Sanitize(&b, terminal.Is(v.out)))
+		enc.SetEscapeHTML(false)
+		err := enc.Encode(struct {
+			Time    time.Time         `json:"time"`
+			Level   string            `json:"level"`
+			Message string            `json:"message"`
+			Fields  map[string]string `json:"fields,omitempty"`
+		}{e.At, e.Level, e.Message, e.Fields})
+		return b.String(), err
+	}
+	fmt.Fprintf(&b, "%s  %-5s  %s", e.At.Local().Format("2006-01-02 15:04:05.000"), oneLine(e.Level), oneLine(e.Message))
+	for i, name := range slices.Sorted(maps.Keys(e.Fields)) {
+		if i == 0 {
+			b.WriteString(" ")
+		}
+		value := e.Fields[name]
+		if value == "" || strings.ContainsAny(value, ` "`) {
+			value = strconv.QuoteToGraphic(value)
+		}
+		fmt.Fprintf(&b, " %s=%s", label(name, " ="), oneLine(value))
+	}
+	b.WriteString("\n")
+	return b.String(), nil
+}
+
+// oneLine writes out what a terminal would obey, or would not show.
+func oneLine(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsGraphic(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if strconv.IsGraphic(r) {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+	}
+	return b.String()
+}

@@ -1,0 +1,230 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
+)
+
+// onFake is a server of sandboxes that are not real.
+func onFake(t *testing.T) (*fakeServer, *remote) {
+	t.Helper()
+	f := newFakeServer()
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	t.Setenv("E2B_API_KEY", fakeKey)
+	r, err := openRemote(ownerconfig.Options{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, r
+}
+
+// TestNarrow: a table fits into the terminal, whatever is in it, and without one
+// nothing is cut.
+func TestNarrow(t *testing.T) {
+	_, r := onFake(t)
+	show := func(cols uint16) string {
+		terminal, tty, err := pty.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer terminal.Close()
+		if err := pty.Setsize(tty, &pty.Winsize{Cols: cols, Rows: 24}); err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		if code := execute(t.Context(), []string{"ls", "--server", r.at.APIURL}, stdio{strings.NewReader(""), tty, &errs}, nil); code != 0 {
+			t.Fatalf("status %d: %s", code, &errs)
+		}
+		tty.Close()
+		b, _ := io.ReadAll(terminal) // its end is an error
+		return strings.ReplaceAll(string(b), "\r\n", "\n")
+	}
+	const want80 = `ID                     TEMPLATE       STATE    AGE  LEFT  CPU  MEM   METADATA
+iannnnnnnnnnnnnnnnnnn  code-interpr…  running  90m  5h    1    512M  "a=b"=c,ab…
+ihostilllllllllllllle  "x\x1b[2J\u2…  paused   3h   2d    16   1.5G  "\x1b]0;ti…
+isilentttttttttttttt1  -              -        -    -     -    -     -
+isilentttttttttttttt2  base           running  0s   0s    2    2G    -
+`
+	if got := show(80); got != want80 {
+		t.Errorf("80 columns:\n%s", got)
+	}
+	wide := show(300)
+	for _, want := range []string{`"a=b"=c,about="what she wants to have done today, and tomorrow",user=ann`,
+		`"x\x1b[2J\u202ey"`, `"\x1b]0;title\a"="red\x1b[31m\r\nifaked  base",名前=説明`} {
+		if !strings.Contains(wide, want) {
+			t.Errorf("300 columns, without %s:\n%s", want, wide)
+		}
+	}
+	for _, cols := range []int{79, 80, 82, 90, 100, 120} {
+		for line := range strings.Lines(show(uint16(cols))) {
+			if n := cells(strings.TrimSuffix(line, "\n")); n > cols {
+				t.Errorf("%d columns, %d used: %s", cols, n, line)
+			}
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		n    int
+		want string
+	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"日本語", 6, "日本語"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"", 1, ""}} {
+		if got := shorten(test.text, test.n); got != test.want || cells(got) > test.n {
+			t.Errorf("%q to %d: %q", test.text, test.n, got)
+		}
+	}
+}
+
+func TestShortAmounts(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 59 * time.Second: "59s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
+		2 * time.Hour: "2h", 47 * time.Hour: "47h", 48 * time.Hour: "2d", 2000 * 24 * time.Hour: "2000d",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+	for bytes, want := range map[int64]string{1: "1M", 512 << 20: "512M", 1 << 30: "1G", 3 << 29: "1.5G", 64 << 30: "64G"} {
+		if got := size(bytes); got != want {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+}
+
+// TestAllAsks: on a terminal, every sandbox of a team is ended by who says yes.
+func TestAllAsks(t *testing.T) {
+	for answer, want := range map[string]int{"y\n": 4, "Yes\n": 4, "n\n": 0, "\n": 0, "\x04": 0} {
+		f, r := onFake(t)
+		terminal, tty, err := pty.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(terminal, answer); err != nil {
+			t.Fatal(err)
+		}
+		code := execute(t.Context(), []string{"kill", "--all", "--server", r.at.APIURL}, stdio{tty, io.Discard, tty}, nil)
+		tty.Close()
+		said, _ := io.ReadAll(terminal)
+		terminal.Close()
+		if code != 0 || len(f.changes) != want || !strings.Contains(string(said), "End 4 sandboxes at "+r.at.APIURL) {
+			t.Errorf("%q: status %d, %v, %s", answer, code, f.changes, said)
+		}
+	}
+}
+
+// TestFollow: a log goes on until its sandbox ends, and shows each line once.
+func TestFollow(t *testing.T) {
+	f, r := onFake(t)
+	out := &lockedBuffer{}
+	v := logView{remote: r, out: out, pause: time.Millisecond, shown: map[string]bool{}}
+	over := make(chan error)
+	go func() { over <- v.show(t.Context(), "iann", true) }()
+	for !strings.Contains(out.String(), "Sandbox created") {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.Kill(t.Context(), "iannnnnnnnnnnnnnnnnnn"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+	got := out.String()
+	if strings.Count(got, "\n") != 3 || !strings.Contains(got, `info   Sandbox created  by="a b" template_id=base é=""`) ||
+		!strings.Contains(got, `\x1bcwarn  a "b"\n\x1b[2J\u202ec  "\u009b1m"=\r`) || !strings.HasSuffix(got, "info   Sandbox ended: it was killed\n") {
+		t.Errorf("got\n%s", got)
+	}
+	if !slices.Equal(f.changes, []string{"killed iannnnnnnnnnnnnnnnnnn"}) {
+		t.Errorf("changed: %v", f.changes)
+	}
+}
+
+// TestInterruptedCreate: a sandbox whose create is under way when nobody wants it
+// any more is ended when the create answers, and the create given up when it does
+// not.
+func TestInterruptedCreate(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		f, r := onFake(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := signalError{syscall.SIGINT}
+		over := make(chan struct{})
+		f.creating = func(request context.Context) {
+			defer close(over)
+			cancel(why)
+			if !answers {
+				<-request.Done()
+			}
+		}
+		sbx, _, err := fresh{remote: r, tell: func(err error) { t.Error(err) }}.obtain(ctx, time.Minute)
+		<-over
+		if sbx != nil || !errors.Is(err, why) {
+			t.Errorf("%v, %v", sbx, err)
+		}
+		if killed := slices.Contains(f.changes, "killed ifake"); killed != answers {
+			t.Errorf("answers: %v, changes: %v", answers, f.changes)
+		}
+	}
+}
+
+// TestServerIsLost: a run that loses its sandbox, or the whole server, says which.
+func TestServerIsLost(t *testing.T) {
+	h := newHome(t)
+	server := h.serve(t, "127.0.0.1:0")
+	for _, test := range []struct {
+		name string
+		end  func()
+		says []string
+	}{
+		{"the sandbox", func() {
+			if out, err := h.command(t, "kill", "--all").CombinedOutput(); err != nil || !strings.Contains(string(out), "1 sandbox ended") {
+				t.Errorf("%v: %s", err, out)
+			}
+		}, []string{"ended at", "it was killed"}},
+		{"the server", func() {
+			server.cmd.Process.Kill()
+			<-server.exited
+		}, []string{"the server does not answer", server.url, filepath.Join(h.config, "cubby", "config.json"), "cubby serve"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run := h.command(t, "run", "--server", "-e", "import time\nprint('hello', flush=True)\ntime.sleep(1000)")
+			var errs bytes.Buffer
+			run.Stderr = &errs
+			out, err := run.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := run.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(out, make([]byte, len("hello\n"))); err != nil {
+				t.Errorf("%v: %s", err, &errs)
+			}
+			test.end()
+			_ = run.Wait() // its status is looked at below
+			if code := run.ProcessState.ExitCode(); code != exitCannotRun {
+				t.Errorf("status %d", code)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(errs.String(), want) {
+					t.Errorf("%q is not in %s", want, &errs)
+				}
+			}
+		})
+	}
+}
