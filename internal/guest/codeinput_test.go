@@ -191,9 +191,7 @@ func TestCodeInputIsRefused(t *testing.T) {
 			t.Errorf("%s: %d %q", c.name, status, text)
 		}
 	}
-	b.g.mu.Lock()
-	b.g.settings.token = "secret"
-	b.g.mu.Unlock()
+	b.tell(protocol.InitRequest{AccessToken: "secret"})
 	if status, _ := b.post(protocol.StdinPath+"/taken", "x"); status != http.StatusUnauthorized {
 		t.Errorf("%d without the token", status)
 	}

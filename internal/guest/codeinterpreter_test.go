@@ -179,9 +179,7 @@ func TestDeletedWhileQueued(t *testing.T) {
 // TestEnvironmentIsPutBack sets variables for one call, over those of all calls.
 func TestEnvironmentIsPutBack(t *testing.T) {
 	b := newBox(t)
-	b.g.mu.Lock()
-	b.g.settings.env = map[string]string{"ALL": "global"}
-	b.g.mu.Unlock()
+	b.tell(protocol.InitRequest{EnvVars: map[string]string{"ALL": "global"}})
 	for _, c := range []struct{ language, code string }{
 		{python, "import os; print(os.environ.get('ALL'), os.environ.get('ONE', 'none'))"},
 		{javascript, "console.log(process.env.ALL, process.env.ONE || 'none')"},

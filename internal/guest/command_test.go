@@ -19,6 +19,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd/envdconnect"
 )
@@ -285,14 +286,14 @@ func TestCommandIsRefused(t *testing.T) {
 			wantCode(t, err, test.code, test.message)
 		})
 	}
-	if cs := &b.g.commands; len(cs.room()) != 0 || cs.size != 0 {
-		t.Errorf("%d commands of %d bytes are left", len(cs.places), cs.size)
+	if cs := &b.g.commands; cs.count() != 0 || cs.size != 0 {
+		t.Errorf("%d commands of %d bytes are left", cs.count(), cs.size)
 	}
 }
 
 func TestCommandEnvironment(t *testing.T) {
 	b := newBox(t)
-	b.g.settings.env = map[string]string{"GLOBAL": "sandbox", "BOTH": "sandbox", "LOGNAME": "sandbox"}
+	b.tell(protocol.InitRequest{EnvVars: map[string]string{"GLOBAL": "sandbox", "BOTH": "sandbox", "LOGNAME": "sandbox"}})
 	req := shell(`echo "$HOME|$USER|$LOGNAME|$PATH|$GLOBAL|$BOTH|$OWN|$E2B_SANDBOX|$PWD|$TERM"`)
 	req.Process.Envs = map[string]string{"BOTH": "request", "OWN": "request", "TERM": "dumb"}
 	want := b.home + "|user|sandbox|/usr/local/bin:/usr/bin:/bin|sandbox|request|request|true|" + b.home + "|dumb\n"
@@ -329,9 +330,10 @@ func TestCommandFolder(t *testing.T) {
 		{"the request's before the template's", sub, "/", "/"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b.g.mu.Lock()
-			b.g.settings.workdir = test.workdir
-			b.g.mu.Unlock()
+			b := &box{T: t, g: b.g, home: b.home, envd: b.envd}
+			if test.workdir != "" {
+				b.tell(protocol.InitRequest{DefaultWorkdir: test.workdir})
+			}
 			req := &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "pwd"}}
 			if test.cwd != "" {
 				req.Process.Cwd = &test.cwd
@@ -591,7 +593,7 @@ func TestDaemon(t *testing.T) {
 		out, _ := os.ReadFile(filepath.Join(b.home, "result"))
 		return string(out) == "unharmed\n"
 	})
-	waitFor(t, "the end of its pipe", func() bool { return len(b.g.commands.room()) == 0 })
+	waitFor(t, "the end of its pipe", func() bool { return b.g.commands.count() == 0 })
 }
 
 // TestLastWords come from a child that the command does not wait for.

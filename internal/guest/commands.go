@@ -35,14 +35,14 @@ var (
 
 // commands are those that clients of envd have started.
 type commands struct {
-	limit int // 0 means maxCommands; does not change
-
-	mu     sync.Mutex
-	places chan struct{} // taken by those that have something open; nil before the first
-	live   map[uint32]*command
-	past   []pastCommand // oldest first
-	size   int           // bytes, of the configurations of those that have a place
-	closed bool
+	mu      sync.Mutex
+	limit   int             // of places; 0 means maxCommands
+	taken   int             // places of those that have something open
+	waiting []chan struct{} // for a place, the oldest first; closed when it is there
+	live    map[uint32]*command
+	past    []pastCommand // oldest first
+	size    int           // bytes, of the configurations of those that have a place
+	closed  bool
 }
 
 // pastCommand is the end of a command.
@@ -56,15 +56,8 @@ type pastCommand struct {
 // reserve makes room for a command with a configuration of size bytes, or waits
 // for it. Without an error, free must follow.
 func (cs *commands) reserve(ctx context.Context, wg *sync.WaitGroup, size int) error {
-	places := cs.room()
-	t := time.NewTimer(queueTime)
-	defer t.Stop()
-	select {
-	case places <- struct{}{}:
-	case <-t.C:
-		return errTooMany
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := cs.wait(ctx); err != nil {
+		return err
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -79,27 +72,71 @@ func (cs *commands) reserve(ctx context.Context, wg *sync.WaitGroup, size int) e
 		wg.Add(1)
 		return nil
 	}
-	<-places
+	cs.give()
 	return err
 }
 
-func (cs *commands) room() chan struct{} {
+// wait waits for a place, in the order of those who wait.
+func (cs *commands) wait(ctx context.Context) error {
+	place := make(chan struct{})
+	cs.mu.Lock()
+	cs.waiting = append(cs.waiting, place)
+	cs.admit()
+	cs.mu.Unlock()
+	t := time.NewTimer(queueTime)
+	defer t.Stop()
+	var err error
+	select {
+	case <-place:
+		return nil
+	case <-t.C:
+		err = errTooMany
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.places == nil {
-		n := maxCommands
-		if cs.limit > 0 {
-			n = min(n, cs.limit)
-		}
-		cs.places = make(chan struct{}, n)
+	if i := slices.Index(cs.waiting, place); i >= 0 {
+		cs.waiting = slices.Delete(cs.waiting, i, i+1)
+	} else {
+		cs.give() // it came meanwhile
 	}
-	return cs.places
+	return err
+}
+
+// admit gives places to those who wait, as far as there are some. The caller holds
+// the lock.
+func (cs *commands) admit() {
+	most := maxCommands
+	if cs.limit > 0 {
+		most = min(most, cs.limit)
+	}
+	for cs.taken < most && len(cs.waiting) > 0 {
+		close(cs.waiting[0])
+		cs.waiting = cs.waiting[1:]
+		cs.taken++
+	}
+}
+
+// give gives a place back. The caller holds the lock.
+func (cs *commands) give() {
+	cs.taken--
+	cs.admit()
+}
+
+// bound changes how many places there are; 0 is as many as ever. Those that have
+// one keep it.
+func (cs *commands) bound(n int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.limit = n
+	cs.admit()
 }
 
 func (cs *commands) free(wg *sync.WaitGroup, size int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	<-cs.places
+	cs.give()
 	cs.size -= size
 	wg.Done()
 }

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
 
@@ -66,6 +67,13 @@ func TestPastIsBounded(t *testing.T) {
 	}
 }
 
+// count is how many places are taken.
+func (cs *commands) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.taken
+}
+
 func TestCommandsAreBounded(t *testing.T) {
 	var cs commands
 	var wg sync.WaitGroup
@@ -93,15 +101,16 @@ func TestCommandsAreBounded(t *testing.T) {
 	if err := cs.reserve(t.Context(), &wg, 1); !errors.Is(err, errClosing) {
 		t.Error("while the guest ends:", err)
 	}
-	if len(cs.places) != maxCommands-1 {
-		t.Errorf("%d places are taken", len(cs.places))
+	if cs.count() != maxCommands-1 {
+		t.Errorf("%d places are taken", cs.count())
 	}
 }
 
 // TestCommandsQueue starts more commands at once than the sandbox may have
 // processes: all have their turn.
 func TestCommandsQueue(t *testing.T) {
-	b := newBox(t, func(c *Config) { c.PIDs = 4 })
+	b := newBox(t)
+	b.tell(protocol.InitRequest{Limits: protocol.Limits{PIDs: 4}})
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
@@ -116,12 +125,52 @@ func TestCommandsQueue(t *testing.T) {
 			if s.err() != nil || string(s.stdout) != fmt.Sprintln(i) {
 				t.Errorf("command %d: %q, %v", i, s.stdout, s.err())
 			}
-			if n := len(b.g.commands.room()); n > 4 {
+			if n := b.g.commands.count(); n > 4 {
 				t.Errorf("%d run", n)
 			}
 		})
 	}
 	all.Wait()
+}
+
+// TestCommandsAreBoundedAnew lets in at once who waits when the bound is raised, and
+// nobody where it falls below what runs.
+func TestCommandsAreBoundedAnew(t *testing.T) {
+	var cs commands
+	var wg sync.WaitGroup
+	in := make(chan error)
+	reserve := func(n int) {
+		for range n {
+			go func() { in <- cs.reserve(t.Context(), &wg, 0) }()
+		}
+	}
+	enter := func(n int) {
+		t.Helper()
+		for range n {
+			if err := <-in; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cs.bound(1)
+	reserve(3)
+	enter(1)
+	cs.bound(3)
+	enter(2)
+	cs.bound(2)
+	reserve(1)
+	cs.free(&wg, 0)
+	if n := cs.count(); n != 2 {
+		t.Errorf("%d have a place of 2", n)
+	}
+	cs.free(&wg, 0)
+	enter(1)
+	cs.bound(0)
+	reserve(maxCommands - 2)
+	enter(maxCommands - 2)
+	if n := cs.count(); n != maxCommands {
+		t.Errorf("%d have a place", n)
+	}
 }
 
 func TestListAndTags(t *testing.T) {

@@ -101,9 +101,10 @@ func (g *Guest) commandEnv(a account, request map[string]string, pty bool) ([]st
 	if pty {
 		env = append(env, "TERM=xterm-256color", "LANG=C.UTF-8", "LC_ALL=C.UTF-8")
 	}
-	env = append(env, g.userEnv()...)
+	s := g.settings.Load()
+	env = append(env, g.userEnv(s)...)
 	env = append(env, "HOME="+a.home, "USER="+a.name, "LOGNAME="+a.name)
-	for k, v := range g.env() {
+	for k, v := range s.env {
 		env = append(env, k+"="+v)
 	}
 	for k, v := range request {

@@ -10,7 +10,6 @@ package guest
 
 import (
 	"os"
-	"strconv"
 	"strings"
 )
 
@@ -22,8 +21,10 @@ const (
 	bash       = "bash"
 )
 
-// Config says how a guest runs. ConfigFromEnv fills it for a sandbox; tests run
-// guests as ordinary processes with another one.
+// Config says how a guest runs: what belongs to the template and the machine, and
+// does not change. What belongs to the sandbox, and to each one that a machine
+// becomes, the host says by POST /init (see protocol.InitRequest). ConfigFromEnv
+// fills it for a sandbox; tests run guests as ordinary processes with another one.
 type Config struct {
 	UID, GID uint32
 	// SwitchUser runs the code as UID and GID; without it, as the guest's own.
@@ -37,16 +38,6 @@ type Config struct {
 	// Missing says for one that is not there what to install.
 	Interpreters map[string]string
 	Missing      map[string]string
-	// Warm lists the languages whose kernels start before anybody asks.
-	Warm []string
-	// PIDs bounds the processes of the code; 0 is no bound of ours.
-	PIDs int
-	// MemoryMB, DiskMB (MiB) and CPUs (processors) are what the sandbox may use, as
-	// /metrics tells it; 0 is what the kernel says. The host enforces them.
-	MemoryMB, DiskMB int
-	CPUs             float64
-	// SandboxID and TemplateID are told to the code; empty ones are not.
-	SandboxID, TemplateID string
 	// Env is the environment of kernels beside HOME, USER and LOGNAME.
 	Env []string
 	// CgroupDir is the pids controller under which cells get groups of their
@@ -72,16 +63,6 @@ func ConfigFromEnv() Config {
 		c.Interpreters[lang] = os.Getenv("CUBBY_" + name)
 		c.Missing[lang] = os.Getenv("CUBBY_" + name + "_MISSING")
 	}
-	for lang := range strings.SplitSeq(os.Getenv("CUBBY_WARM"), ",") {
-		if lang = strings.TrimSpace(lang); lang != "" {
-			c.Warm = append(c.Warm, lang)
-		}
-	}
-	c.PIDs, _ = strconv.Atoi(os.Getenv("CUBBY_PIDS"))
-	c.MemoryMB, _ = strconv.Atoi(os.Getenv("CUBBY_MEMORY_MB"))
-	c.DiskMB, _ = strconv.Atoi(os.Getenv("CUBBY_DISK_MB"))
-	c.CPUs, _ = strconv.ParseFloat(os.Getenv("CUBBY_CPUS"), 64)
-	c.SandboxID, c.TemplateID = os.Getenv("CUBBY_SANDBOX_ID"), os.Getenv("CUBBY_TEMPLATE_ID")
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		switch {
@@ -91,13 +72,4 @@ func ConfigFromEnv() Config {
 		}
 	}
 	return c
-}
-
-// settings are what the host tells a running guest through POST /init.
-type settings struct {
-	hostToken string // of /init and /cubby/
-	token     string
-	env       map[string]string
-	user      string
-	workdir   string
 }

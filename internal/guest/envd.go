@@ -7,10 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +26,8 @@ const unauthorised = "unauthorized access, please provide a valid access token o
 const maxCall = 64 << 10
 
 // Envd returns the handler of port 49983. Everything needs the sandbox's token, if
-// it has one, except GET /health; /files takes a signed URL as well.
+// it has one, except GET /health; /files takes a signed URL as well, and /init wants
+// the host's token. Before the first /init there is nothing else but /health.
 func (g *Guest) Envd() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -40,7 +38,7 @@ func (g *Guest) Envd() http.Handler {
 	mux.HandleFunc("GET /files", g.handleDownload)
 	mux.HandleFunc("POST /files", g.handleUpload)
 	mux.HandleFunc("POST /files/compose", g.handleCompose)
-	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.env()) })
+	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.variables()) })
 	mux.HandleFunc("GET /metrics", g.handleMetrics)
 	mux.HandleFunc("POST /cubby/oom", g.handleOOM)
 	prefix, rpc := envdconnect.NewFilesystemHandler(&filesystemService{g: g}, connect.WithReadMaxBytes(maxCall))
@@ -49,7 +47,7 @@ func (g *Guest) Envd() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path)
 	})
-	return cors(g.guarded(mux))
+	return cors(g.initialised(g.guarded(mux)))
 }
 
 // guarded asks for the token, except where the handler itself decides, and for the
@@ -71,19 +69,6 @@ func (g *Guest) guarded(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// fromHost says whether r carries the host's own token. The server lets nobody
-// else ask, and this holds if it ever should: many sandboxes have no other token,
-// and their owners know the other.
-func (g *Guest) fromHost(r *http.Request) bool {
-	g.mu.Lock()
-	token := g.settings.hostToken
-	g.mu.Unlock()
-	if token == "" {
-		return g.authorised(r) // before the first /init
-	}
-	return subtle.ConstantTimeCompare([]byte(token), []byte(r.Header.Get(protocol.HeaderHostToken))) == 1
 }
 
 // cors lets any origin call: what protects a sandbox is its token.
@@ -141,15 +126,9 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, protocol.Error{Code: status, Message: message})
 }
 
-func (g *Guest) token() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.settings.token
-}
-
 // authorised says whether r carries the token, if one is set.
 func (g *Guest) authorised(r *http.Request) bool {
-	token := g.token()
+	token := g.settings.Load().token
 	return token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(r.Header.Get(protocol.HeaderAccessToken))) == 1
 }
 
@@ -179,7 +158,7 @@ func (g *Guest) checkFiles(r *http.Request, operation string) error {
 		}
 		expires = strconv.FormatInt(until, 10) // what was signed is the number
 	}
-	token := g.token()
+	token := g.settings.Load().token
 	if token == "" {
 		return nil
 	}
@@ -209,50 +188,4 @@ func cut(s string) string {
 		s = s[:most] + "..."
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
-}
-
-// handleInit takes what only the host may say. It ignores the timestamp: the
-// sandbox's clock is the host's own.
-func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set(protocol.HeaderVersion, version.Build())
-	var req protocol.InitRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 8<<20)).Decode(&req); err != nil && r.ContentLength != 0 {
-		writeError(w, http.StatusBadRequest, "bad request: "+err.Error())
-		return
-	}
-	if err := g.checkInit(req); err != nil {
-		writeError(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if req.HostToken != "" {
-		g.settings.hostToken = req.HostToken
-	}
-	if req.AccessToken != "" {
-		g.settings.token = req.AccessToken
-	}
-	if req.EnvVars != nil {
-		g.settings.env = req.EnvVars
-	}
-	if req.DefaultUser != "" {
-		g.settings.user = req.DefaultUser
-	}
-	if req.DefaultWorkdir != "" {
-		g.settings.workdir = path.Clean(req.DefaultWorkdir)
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (g *Guest) checkInit(req protocol.InitRequest) error {
-	if err := checkEnv(req.EnvVars); err != nil {
-		return err
-	}
-	if _, err := g.account(req.DefaultUser); err != nil {
-		return err
-	}
-	if d := req.DefaultWorkdir; d != "" && (!path.IsAbs(d) || len(d) >= maxPath || strings.Contains(d, "\x00")) {
-		return fmt.Errorf("defaultWorkdir '%s' is not an absolute path", cut(d))
-	}
-	return nil
 }

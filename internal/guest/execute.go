@@ -367,8 +367,15 @@ func (g *Guest) handleExecute(w http.ResponseWriter, r *http.Request) {
 		}
 		code = js
 	}
-	env := g.env()
+	s := g.settings.Load()
+	env := maps.Clone(s.env)
+	if env == nil {
+		env = map[string]string{}
+	}
 	maps.Copy(env, req.EnvVars)
+	if k.identity != s.identity { // it was started before the sandbox became another
+		k.identity, q.Keep = s.identity, s.identity.variables()
+	}
 	q.Op, q.ID, q.Code, q.Env, q.Ack = "execute", int64(c.count), code, env, true
 	q.Drain = r.Header.Get(protocol.HeaderDrain) == "1"
 	g.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)

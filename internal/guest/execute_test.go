@@ -360,11 +360,7 @@ func TestRestartUnderAnUnreadStream(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	b := newBox(t)
-	resp, err := http.Post(b.envd.URL+"/init", "application/json", strings.NewReader(`{"envVars":{"A":"init","B":"init"}}`))
-	if err != nil || resp.StatusCode != 204 {
-		t.Fatal(err, resp.Status)
-	}
-	resp.Body.Close()
+	b.tell(protocol.InitRequest{EnvVars: map[string]string{"A": "init", "B": "init"}})
 	for lang, code := range map[string]string{
 		"python": "import os; print(os.environ['A'], os.environ['B'], os.environ.get('C'), os.environ['HOME'], [k for k in os.environ if k.startswith('CUBBY')])",
 		"bash":   "echo $A $B ${C-None} $HOME '[]'",
@@ -470,8 +466,8 @@ func TestMissingInterpreter(t *testing.T) {
 	b := newBox(t, func(c *Config) {
 		c.Interpreters = map[string]string{bash: "/no/such/bash"}
 		c.Missing = map[string]string{python: "apt-get install python3"}
-		c.Warm = []string{"python"}
 	})
+	b.tell(protocol.InitRequest{Warm: []string{python, "cobol"}})
 	for lang, want := range map[string]struct {
 		status int
 		text   string
@@ -573,21 +569,16 @@ func TestOutOfMemoryOfOthers(t *testing.T) {
 
 func (b *box) tellOOM(wholeRun bool) {
 	b.Helper()
-	r, err := http.Post(b.envd.URL+"/cubby/oom", "application/json", strings.NewReader(fmt.Sprintf(`{"whole_run":%v}`, wholeRun)))
-	if err != nil || r.StatusCode != http.StatusOK {
-		b.Fatal(err, r)
+	resp, text := b.do("POST", "/cubby/oom", strings.NewReader(fmt.Sprintf(`{"whole_run":%v}`, wholeRun)), protocol.HeaderHostToken, hostToken)
+	if resp.StatusCode != http.StatusOK {
+		b.Fatal(resp.Status, text)
 	}
-	r.Body.Close()
 }
 
 func TestTokenOfTheCodeInterpreter(t *testing.T) {
 	b := newBox(t)
-	resp, err := http.Post(b.envd.URL+"/init", "application/json", strings.NewReader(`{"accessToken":"secret"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	resp = b.request(context.Background(), call{code: "1"})
+	b.tell(protocol.InitRequest{AccessToken: "secret"})
+	resp := b.request(context.Background(), call{code: "1"})
 	resp.Body.Close()
 	if resp.StatusCode != 401 {
 		t.Fatal(resp.Status)
@@ -595,7 +586,8 @@ func TestTokenOfTheCodeInterpreter(t *testing.T) {
 	if a := b.run(call{code: "print(1)", header: map[string]string{protocol.HeaderAccessToken: "secret"}}); a.stdout != "1\n" {
 		t.Fatalf("%q", a.stdout)
 	}
-	if resp, err = http.Get(b.code.URL + "/contexts"); err != nil || resp.StatusCode != 200 {
+	resp, err := http.Get(b.code.URL + "/contexts")
+	if err != nil || resp.StatusCode != 200 {
 		t.Fatal(err, resp.Status)
 	}
 	resp.Body.Close()

@@ -236,9 +236,7 @@ func TestSignatureVector(t *testing.T) {
 func TestToken(t *testing.T) {
 	b := newBox(t)
 	_ = os.WriteFile(filepath.Join(b.home, "f"), []byte("secret text"), 0o644)
-	if resp, text := b.do("POST", "/init", strings.NewReader(`{"accessToken":"T"}`)); resp.StatusCode != 204 {
-		t.Fatal(resp.Status, text)
-	}
+	b.tell(protocol.InitRequest{AccessToken: "T"})
 	signed := func(operation, expires string) string {
 		q := url.Values{"path": {"f"}, "signature": {signature("f", operation, "", "T", expires)}}
 		if expires != "" {
@@ -271,7 +269,7 @@ func TestToken(t *testing.T) {
 		{"head", "HEAD", "/files?" + signed("read", ""), "", 200, ""},
 		{"upload without", "POST", "/files?path=f", "", 401, "missing signature"},
 		{"init without", "POST", "/init", "", 401, "unauthorized access"},
-		{"init again", "POST", "/init", "T", 204, ""},
+		{"init with the client's", "POST", "/init", "T", 401, "unauthorized access"},
 		{"envs without", "GET", "/envs", "", 401, "unauthorized access"},
 		{"envs", "GET", "/envs", "T", 200, "{}"},
 		{"metrics without", "GET", "/metrics", "", 401, "unauthorized access"},
@@ -299,7 +297,7 @@ func TestToken(t *testing.T) {
 
 func TestBrowsersMayCall(t *testing.T) {
 	b := newBox(t)
-	b.do("POST", "/init", strings.NewReader(`{"accessToken":"T"}`))
+	b.tell(protocol.InitRequest{AccessToken: "T"})
 	for _, path := range []string{"/files", "/envs", "/filesystem.Filesystem/Stat", "/process.Process/Start"} {
 		resp, _ := b.do("OPTIONS", path, nil, "Origin", "https://example.com", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
 		if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "*" || resp.Header.Get("Access-Control-Allow-Headers") != "authorization,x-access-token" {

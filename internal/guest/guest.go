@@ -8,14 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -80,13 +77,15 @@ type Guest struct {
 	load     load
 	commands commands
 
-	mu       sync.Mutex // guards settings
-	settings settings
+	initialising sync.Mutex // held while a request of /init is checked and takes effect
+	settings     atomic.Pointer[settings]
 }
 
-// New prepares the inside of a sandbox and starts the kernels that are to be warm.
+// New prepares the inside of a sandbox. Its handlers serve once they have been told
+// by POST /init what sandbox it is.
 func New(ctx context.Context, cfg Config) (*Guest, error) {
 	g := &Guest{cfg: cfg}
+	g.settings.Store(&settings{})
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	if err := g.prepare(); err != nil {
 		g.cancel()
@@ -95,19 +94,6 @@ func New(ctx context.Context, cfg Config) (*Guest, error) {
 	g.groups = newGroups(g.cfg.CgroupDir)
 	if cfg.Init {
 		g.wg.Go(func() { g.children.reap(g.ctx) })
-	}
-	for _, name := range cfg.Warm {
-		_, lang, err := normalise(name)
-		if err != nil {
-			continue
-		}
-		c := g.byDefault(lang)
-		_ = c.take(g.ctx)
-		g.wg.Go(func() {
-			defer c.give()
-			// Whoever asks for this language first gets the error again.
-			_, _, _ = g.ensure(g.ctx, c)
-		})
 	}
 	return g, nil
 }
@@ -118,22 +104,12 @@ func (g *Guest) prepare() error {
 		// The token is in our memory, and the code may become root.
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 		_ = syscall.Umask(0o022)
-		if g.cfg.CPUs > 0 {
-			// Goroutines that wake each other across threads cost calls into the
-			// sandbox's kernel: on one processor, a quarter of a stream's time.
-			runtime.GOMAXPROCS(min(runtime.NumCPU(), int(math.Ceil(g.cfg.CPUs))))
-		}
 		if err := os.Chown(g.cfg.Home, int(g.cfg.UID), int(g.cfg.GID)); err != nil {
 			return fmt.Errorf("own the home folder: %w", err)
 		}
 		limits := map[int]syscall.Rlimit{
 			syscall.RLIMIT_NOFILE: {Cur: 4096, Max: 65536},
 			syscall.RLIMIT_CORE:   {},
-		}
-		if g.cfg.PIDs > 0 {
-			// Not held against us, who have the capabilities that withhold takes
-			// from everybody else.
-			limits[unix.RLIMIT_NPROC] = syscall.Rlimit{Cur: uint64(g.cfg.PIDs), Max: uint64(g.cfg.PIDs)}
 		}
 		for which, limit := range limits {
 			if err := syscall.Setrlimit(which, &limit); err != nil {
@@ -256,7 +232,7 @@ func (g *Guest) CodeInterpreter() http.Handler {
 	mux.HandleFunc("POST /contexts", g.handleCreateContext)
 	mux.HandleFunc("POST /contexts/{id}/restart", g.handleRestartContext)
 	mux.HandleFunc("DELETE /contexts/{id}", g.handleDeleteContext)
-	return cors(mux)
+	return cors(g.initialised(mux))
 }
 
 func (g *Guest) credential() *syscall.Credential {
@@ -266,35 +242,11 @@ func (g *Guest) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: g.cfg.UID, Gid: g.cfg.GID, Groups: []uint32{g.cfg.GID}}
 }
 
-// userEnv is the environment that processes of the code start with, kernels and
-// commands alike. E2B's clients look for the E2B_ names.
-func (g *Guest) userEnv() []string {
-	env := append(slices.Clone(g.cfg.Env), "HOME="+g.cfg.Home, "USER="+g.cfg.UserName, "LOGNAME="+g.cfg.UserName, "E2B_SANDBOX=true")
-	if g.cfg.SandboxID != "" {
-		env = append(env, "E2B_SANDBOX_ID="+g.cfg.SandboxID)
-	}
-	if g.cfg.TemplateID != "" {
-		env = append(env, "E2B_TEMPLATE_ID="+g.cfg.TemplateID)
-	}
-	return env
-}
-
-// env returns a copy of the variables that the host set for all calls.
-func (g *Guest) env() map[string]string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	env := maps.Clone(g.settings.env)
+// variables returns a copy of those that the host set for all calls.
+func (g *Guest) variables() map[string]string {
+	env := maps.Clone(g.settings.Load().env)
 	if env == nil {
 		env = map[string]string{}
 	}
 	return env
-}
-
-func (g *Guest) workdir() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.settings.workdir != "" {
-		return g.settings.workdir
-	}
-	return g.cfg.Home
 }

@@ -43,7 +43,30 @@ type box struct {
 	envd, code *httptest.Server
 }
 
+// newBox returns a guest that has been told the host's token and nothing else.
 func newBox(t *testing.T, change ...func(*Config)) *box {
+	t.Helper()
+	b := newUninitialised(t, change...)
+	b.tell(protocol.InitRequest{HostToken: hostToken})
+	return b
+}
+
+// hostToken is what boxes are told first.
+const hostToken = "the-host's"
+
+// tell is one of the host's calls of /init.
+func (b *box) tell(req protocol.InitRequest) {
+	b.Helper()
+	body, err := json.Marshal(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if resp, text := b.do("POST", "/init", bytes.NewReader(body), protocol.HeaderHostToken, hostToken); resp.StatusCode != http.StatusNoContent {
+		b.Fatal(resp.Status, text)
+	}
+}
+
+func newUninitialised(t *testing.T, change ...func(*Config)) *box {
 	t.Helper()
 	cfg := Config{
 		UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), UserName: "user",

@@ -81,7 +81,8 @@ func (g *Guest) handleMetrics(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (g *Guest) metrics() (metrics, error) {
-	cpus := g.cfg.CPUs
+	limits := g.settings.Load().limits
+	cpus := limits.CPUs
 	if cpus <= 0 {
 		cpus = float64(runtime.NumCPU())
 	}
@@ -93,8 +94,8 @@ func (g *Guest) metrics() (metrics, error) {
 	if err != nil {
 		return metrics{}, err
 	}
-	if g.cfg.MemoryMB > 0 {
-		mem.total = int64(g.cfg.MemoryMB) << 20
+	if limits.MemoryMB > 0 {
+		mem.total = int64(limits.MemoryMB) << 20
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(g.cfg.Home, &disk); err != nil {
@@ -105,8 +106,8 @@ func (g *Guest) metrics() (metrics, error) {
 		MemTotal: mem.total, MemUsed: mem.used, MemCache: mem.cache, MemTotalMiB: mem.total >> 20, MemUsedMiB: mem.used >> 20,
 		DiskTotal: int64(disk.Blocks) * disk.Frsize, DiskUsed: int64(disk.Blocks-disk.Bfree) * disk.Frsize,
 	}
-	if g.cfg.DiskMB > 0 {
-		m.DiskTotal = int64(g.cfg.DiskMB) << 20
+	if limits.DiskMB > 0 {
+		m.DiskTotal = int64(limits.DiskMB) << 20
 	}
 	return m, nil
 }

@@ -4,10 +4,11 @@ package guest
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 func TestMetrics(t *testing.T) {
@@ -28,7 +29,8 @@ func TestMetrics(t *testing.T) {
 		return m
 	}
 	t.Run("limits that were told", func(t *testing.T) {
-		b := newBox(t, func(c *Config) { c.MemoryMB, c.DiskMB, c.CPUs = 300, 700, 2.5 })
+		b := newBox(t)
+		b.tell(protocol.InitRequest{Limits: protocol.Limits{MemoryMB: 300, DiskMB: 700, CPUs: 2.5}})
 		m := get(t, b)
 		if m.CPUCount != 2 || m.MemTotal != 300<<20 || m.MemTotalMiB != 300 || m.DiskTotal != 700<<20 {
 			t.Errorf("%+v", m)
@@ -85,45 +87,5 @@ func TestKernelNumbers(t *testing.T) {
 	}
 	if _, err := parseMemory("MemFree: 1 kB"); err == nil {
 		t.Error("no total, no error")
-	}
-}
-
-func TestEnvironmentNames(t *testing.T) {
-	b := newBox(t, func(c *Config) { c.SandboxID, c.TemplateID = "i0", "base" })
-	for _, want := range []string{"E2B_SANDBOX=true", "E2B_SANDBOX_ID=i0", "E2B_TEMPLATE_ID=base"} {
-		if !slices.Contains(b.g.userEnv(), want) {
-			t.Errorf("no %s in %v", want, b.g.userEnv())
-		}
-	}
-	t.Setenv("CUBBY_SANDBOX_ID", "i1")
-	t.Setenv("CUBBY_TEMPLATE_ID", "t1")
-	t.Setenv("CUBBY_MEMORY_MB", "256")
-	t.Setenv("CUBBY_CPUS", "0.5")
-	t.Setenv("CUBBY_DISK_MB", "64")
-	c := ConfigFromEnv()
-	if c.SandboxID != "i1" || c.TemplateID != "t1" || c.MemoryMB != 256 || c.CPUs != 0.5 || c.DiskMB != 64 {
-		t.Errorf("%+v", c)
-	}
-	if slices.ContainsFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, "CUBBY_") }) {
-		t.Error("the code would see", c.Env)
-	}
-}
-
-func TestInitIsChecked(t *testing.T) {
-	b := newBox(t)
-	for body, want := range map[string]int{
-		`{"defaultUser":"root","defaultWorkdir":"/tmp"}`: 204,
-		`{"defaultUser":"user"}`:                         204,
-		`{"timestamp":"2026-01-02T03:04:05Z"}`:           204,
-		``:                                               204,
-		`{"defaultUser":"nobody"}`:                       400,
-		`{"defaultWorkdir":"relative"}`:                  400,
-		`{"envVars":{"A=B":"x"}}`:                        400,
-		`{"envVars":{"A":"\u0000"}}`:                     400,
-		`{`:                                              400,
-	} {
-		if resp, text := b.do("POST", "/init", strings.NewReader(body)); resp.StatusCode != want {
-			t.Errorf("%s: %s %s", body, resp.Status, text)
-		}
 	}
 }

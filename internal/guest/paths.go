@@ -23,9 +23,7 @@ type account struct {
 // account returns the user that name means; empty means the default one.
 func (g *Guest) account(name string) (account, error) {
 	if name == "" {
-		g.mu.Lock()
-		name = g.settings.user
-		g.mu.Unlock()
+		name = g.settings.Load().user
 	}
 	switch name {
 	case "", g.cfg.UserName:

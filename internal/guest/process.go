@@ -62,6 +62,8 @@ type kernelProcess struct {
 
 	group controlGroup // guarded by groups.mu
 
+	identity identity // that it has been told; guarded by the turn of its context
+
 	streams [2]textStream
 	wire    []byte // of an event that is not whole yet
 }
@@ -103,7 +105,9 @@ func (g *Guest) startKernel(c kernel.Command, cwd string) (_ *kernelProcess, err
 	}
 	k.cmd.Stdout, k.cmd.Stderr, k.cmd.ExtraFiles = theirs[1], theirs[2], theirs[:1]
 	k.cmd.Dir = cwd
-	k.cmd.Env = append(g.userEnv(), "PWD="+cwd)
+	s := g.settings.Load()
+	k.identity = s.identity
+	k.cmd.Env = append(g.userEnv(s), "PWD="+cwd)
 	k.cmd.Env = append(k.cmd.Env, c.Env...)
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: g.credential()}
 	if err := g.children.start(k.cmd); err != nil {

@@ -44,7 +44,6 @@ var _ envdconnect.ProcessHandler = (*processService)(nil)
 // processHandler returns the service and the path that it is served under.
 func (g *Guest) processHandler() (string, http.Handler) {
 	s := &processService{g: g, large: make(chan struct{}, inputs)}
-	g.commands.limit = g.cfg.PIDs
 	prefix, h := envdconnect.NewProcessHandler(s, connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 		if spec.Procedure == envdconnect.ProcessSendInputProcedure {
 			return []connect.HandlerOption{connect.WithReadMaxBytes(maxInput)}

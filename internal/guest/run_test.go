@@ -39,7 +39,7 @@ func TestGuestOnItsChannel(t *testing.T) {
 	done := make(chan error)
 	cfg := Config{
 		UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), UserName: "user", Home: t.TempDir(), KernelDir: t.TempDir(),
-		Interpreters: map[string]string{python: "/usr/bin/python3"}, Env: []string{"PATH=/usr/bin:/bin"}, Warm: []string{"python"},
+		Interpreters: map[string]string{python: "/usr/bin/python3"}, Env: []string{"PATH=/usr/bin:/bin"},
 	}
 	go func() { done <- Run(ctx, cfg, guestEnd) }()
 
@@ -57,7 +57,15 @@ func TestGuestOnItsChannel(t *testing.T) {
 			t.Fatal(resp, err)
 		}
 		resp.Body.Close()
-		body, _ := json.Marshal(protocol.ExecuteRequest{Code: code})
+		// A host says it again after a restore, and its kernel is the one that was.
+		body, _ := json.Marshal(protocol.InitRequest{HostToken: hostToken, Warm: []string{python}})
+		req, _ := http.NewRequest("POST", "http://guest:49983/init", bytes.NewReader(body))
+		req.Header.Set(protocol.HeaderHostToken, hostToken)
+		if resp, err = c.Do(req); err != nil || resp.StatusCode != 204 {
+			t.Fatal(resp, err)
+		}
+		resp.Body.Close()
+		body, _ = json.Marshal(protocol.ExecuteRequest{Code: code})
 		resp, err = c.Post("http://guest:49999/execute", "application/json", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -135,12 +143,12 @@ func TestReaper(t *testing.T) {
 func TestConfigFromEnv(t *testing.T) {
 	for k, v := range map[string]string{
 		"CUBBY_PYTHON": "/usr/bin/python3", "CUBBY_NODE": "", "CUBBY_NODE_MISSING": "install node", "CUBBY_BASH": "/bin/bash",
-		"CUBBY_WARM": "python, javascript", "CUBBY_PIDS": "256", "CUBBY_TOKEN": "x", "LANG": "C.UTF-8", "HOME": "/root",
+		"CUBBY_TOKEN": "x", "LANG": "C.UTF-8", "HOME": "/root",
 	} {
 		t.Setenv(k, v)
 	}
 	c := ConfigFromEnv()
-	if c.Interpreters[python] != "/usr/bin/python3" || c.Interpreters[javascript] != "" || c.Missing[javascript] != "install node" || c.PIDs != 256 || strings.Join(c.Warm, "|") != "python|javascript" {
+	if c.Interpreters[python] != "/usr/bin/python3" || c.Interpreters[javascript] != "" || c.Missing[javascript] != "install node" {
 		t.Fatalf("%+v", c)
 	}
 	for _, e := range c.Env {

@@ -21,6 +21,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/protocol/envd"
 )
 
@@ -187,7 +188,7 @@ func TestGzipUploads(t *testing.T) {
 // TestUnauthorisedUpload sends much without a right to: the answer comes through.
 func TestUnauthorisedUpload(t *testing.T) {
 	b := newBox(t)
-	b.do("POST", "/init", strings.NewReader(`{"accessToken":"T"}`))
+	b.tell(protocol.InitRequest{AccessToken: "T"})
 	resp, text := b.do("POST", "/files?path=f", bytes.NewReader(make([]byte, 8<<20)), "Content-Type", octets)
 	if resp.StatusCode != 401 || !strings.Contains(text, "missing signature") {
 		t.Error(resp.Status, text)
@@ -345,6 +346,7 @@ func FuzzUpload(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(g.Close)
+	g.settings.Store(&settings{hostToken: hostToken})
 	h := g.Envd()
 	f.Fuzz(func(t *testing.T, body, kind, encoding, query string) {
 		// Where a fuzzer may write is in a name of its own making: keep it home.
@@ -416,7 +418,8 @@ func FuzzSignature(f *testing.F) {
 	f.Add("f", "", "v1_x", "", "read")
 	f.Add("f:read", "", signature("f", "read", "", "T", ""), "", "write")
 	f.Add("f", "root", signature("f", "read", "root", "T", "99999999999"), "99999999999", "read")
-	g := &Guest{settings: settings{token: "T"}}
+	g := &Guest{}
+	g.settings.Store(&settings{hostToken: hostToken, token: "T"})
 	f.Fuzz(func(t *testing.T, path, user, sign, expires, operation string) {
 		q := url.Values{"path": {path}, "username": {user}, "signature": {sign}}
 		if expires != "" {

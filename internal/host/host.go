@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -165,7 +164,7 @@ func (h *Host) boot(ctx context.Context, s *Sandbox, req CreateRequest, asked ma
 	bootCtx, cancelBoot := context.WithTimeout(ctx, bootTimeout)
 	defer cancelBoot()
 	s.booted = time.Now()
-	s.machine, err = h.cfg.Engine.Start(bootCtx, h.spec(s, req))
+	s.machine, err = h.cfg.Engine.Start(bootCtx, h.spec(s))
 	if err != nil {
 		return err
 	}
@@ -179,7 +178,7 @@ func (h *Host) boot(ctx context.Context, s *Sandbox, req CreateRequest, asked ma
 			return fmt.Errorf("%w: %s", ErrNotEnforceable, name)
 		}
 	}
-	if err := s.greet(bootCtx, req.EnvVars); err != nil {
+	if err := s.greet(bootCtx, req.EnvVars, req.Warm); err != nil {
 		return fmt.Errorf("guest of %s: %w", s.ID, err)
 	}
 	return h.handOut(ctx, s)
@@ -232,19 +231,11 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
 	return nil
 }
 
-// spec is the machine for a sandbox.
-func (h *Host) spec(s *Sandbox, req CreateRequest) engine.Spec {
-	env := slices.Concat(h.cfg.Template.Env, []string{
-		"CUBBY_SANDBOX_ID=" + s.ID,
-		"CUBBY_TEMPLATE_ID=" + s.TemplateID,
-		"CUBBY_MEMORY_MB=" + strconv.Itoa(s.Limits.MemoryMB),
-		"CUBBY_CPUS=" + strconv.FormatFloat(s.Limits.CPUs, 'f', -1, 64),
-		"CUBBY_DISK_MB=" + strconv.Itoa(s.Limits.DiskMB),
-		"CUBBY_PIDS=" + strconv.Itoa(s.Limits.PIDs),
-		"CUBBY_WARM=" + strings.Join(req.Warm, ","),
-	})
+// spec is the machine for a sandbox. Its environment is the template's: what belongs
+// to the sandbox its guest is told by greet.
+func (h *Host) spec(s *Sandbox) engine.Spec {
 	return engine.Spec{
-		ID: s.ID, Root: h.cfg.Template.Root, Args: h.cfg.Template.Guest, Env: env, Hostname: "cubby",
+		ID: s.ID, Root: h.cfg.Template.Root, Args: h.cfg.Template.Guest, Env: slices.Clone(h.cfg.Template.Env), Hostname: "cubby",
 		Limits: engine.Limits{
 			Memory: int64(s.Limits.MemoryMB) << 20, CPUs: s.Limits.CPUs, Disk: int64(s.Limits.DiskMB) << 20, PIDs: s.Limits.PIDs,
 		},

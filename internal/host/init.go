@@ -16,10 +16,14 @@ import (
 // guestTimeout bounds each of the host's own requests to a guest.
 const guestTimeout = 20 * time.Second
 
-// greet checks the guest's version and hands it its token and environment.
-func (s *Sandbox) greet(ctx context.Context, env map[string]string) error {
+// greet checks the guest's version and tells it all that belongs to the sandbox
+// and not to its machine: who it is, its tokens, variables and limits, and the
+// languages whose kernels start at once. It can be repeated, with the same or with
+// other values.
+func (s *Sandbox) greet(ctx context.Context, env map[string]string, warm []string) error {
 	body, err := json.Marshal(protocol.InitRequest{
-		HostToken: s.hostToken, EnvVars: env, AccessToken: s.Token, DefaultUser: "user", DefaultWorkdir: "/home/user", Timestamp: time.Now(),
+		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: env, DefaultUser: "user", DefaultWorkdir: "/home/user",
+		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: warm,
 	})
 	if err != nil {
 		return err

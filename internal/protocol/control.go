@@ -282,14 +282,48 @@ type Team struct {
 // requests to a guest (Cubby).
 const HeaderHostToken = "Cubby-Host-Token"
 
-// InitRequest is the body of envd's POST /init, which only the host may call.
+// InitRequest is the body of envd's POST /init, which only the host may call: after
+// a boot, when a sandbox that was kept ready is handed out, and after a restore.
+// A guest takes any number of them, and the same one twice changes nothing. What
+// is absent, null, empty or zero stays as it is, except where a field says
+// otherwise. A request that is refused changes nothing at all.
 type InitRequest struct {
-	HostToken      string            `json:"cubbyHostToken,omitempty"` // Cubby: asked for at the host's own routes from then on
-	EnvVars        map[string]string `json:"envVars,omitempty"`
-	AccessToken    string            `json:"accessToken,omitempty"`
-	DefaultUser    string            `json:"defaultUser,omitempty"`
-	DefaultWorkdir string            `json:"defaultWorkdir,omitempty"`
-	Timestamp      time.Time         `json:"timestamp,omitzero"`
+	// HostToken (Cubby) is asked for at the host's own routes, /init among them,
+	// from then on. The first request must have one; in a later one it replaces
+	// the token that the request came with. It is visible ASCII.
+	HostToken string `json:"cubbyHostToken,omitempty"`
+	// AccessToken is asked for at all other routes from then on. It is visible
+	// ASCII. A sandbox that has one cannot lose it.
+	AccessToken string `json:"accessToken,omitempty"`
+	// EnvVars are the variables of commands, of kernels' calls, and of whatever
+	// these start, from then on. They replace those of the request before, so that
+	// an empty object leaves none; absent or null leaves those.
+	EnvVars map[string]string `json:"envVars,omitzero"`
+	// DefaultUser is who acts where a call does not say: "user" or "root".
+	DefaultUser string `json:"defaultUser,omitempty"`
+	// DefaultWorkdir is an absolute path: the folder of commands and of contexts
+	// that are made from then on.
+	DefaultWorkdir string `json:"defaultWorkdir,omitempty"`
+	// Timestamp is the host's time, and ignored: the sandbox's clock is the host's.
+	Timestamp time.Time `json:"timestamp,omitzero"`
+	// SandboxID and TemplateID (Cubby) are what E2B_SANDBOX_ID and E2B_TEMPLATE_ID
+	// tell whatever is started from then on, and kernels that run already from
+	// their next call on.
+	SandboxID  string `json:"cubbySandboxID,omitempty"`
+	TemplateID string `json:"cubbyTemplateID,omitempty"`
+	// Limits (Cubby) are what the sandbox may use. The guest itself bounds the
+	// number of processes, and the processors that it takes itself; the rest is
+	// what /metrics tells, and the engine enforces it. A lower number of processes
+	// holds for all that run, a higher one where the machine's kernel is gVisor
+	// only for what is started from then on: a machine that is kept ready has the
+	// highest that anybody may ask for.
+	// The disk's size and the number of processors and the memory that are shown
+	// inside were fixed when the machine booted, whatever is said here.
+	Limits Limits `json:"cubbyLimits,omitzero"`
+	// Warm (Cubby) lists languages whose default kernels start at once, unless
+	// they had one before. A language that is unknown or not installed is left to
+	// whoever asks for it, who gets the error.
+	Warm []string `json:"cubbyWarm,omitempty"`
 }
 
 // EntryInfo is one file as POST /files answers it.

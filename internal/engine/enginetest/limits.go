@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 func (s Suite) testDiskLimit(t *testing.T) {
@@ -17,13 +18,8 @@ func (s Suite) testDiskLimit(t *testing.T) {
 }
 
 func (s Suite) testProcessLimit(t *testing.T) {
-	spec := s.spec(t, engine.Limits{PIDs: 40})
-	spec.Env = append(spec.Env, "CUBBY_PIDS=40")
-	m0, err := s.Engine.Start(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := newMachine(t, m0)
+	m := s.start(t, engine.Limits{PIDs: 40})
+	m.become(t, protocol.InitRequest{Limits: protocol.Limits{PIDs: 40}})
 	got := m.must(t, "", `
 import os, errno, signal
 kids = []

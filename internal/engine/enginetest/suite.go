@@ -60,6 +60,7 @@ func (s Suite) tests() []test {
 		{name: "Probe", run: s.testProbe},
 		{name: "Powers", run: s.testPowers},
 		{name: "StartDialClose", run: s.testStartDialClose},
+		{name: "Init", run: s.testInit},
 		{name: "CloseAtOnce", run: s.testCloseAtOnce},
 		{name: "PortClosed", run: s.testPortClosed},
 		{name: "DialOtherPort", run: s.testDialOtherPort},
@@ -185,13 +186,16 @@ func (s Suite) start(t *testing.T, limits engine.Limits) *machine {
 type machine struct {
 	engine.Machine
 	transport map[int]*http.Transport
+
+	once sync.Once // the guest is told what it is
+	told error
 }
 
 func newMachine(t *testing.T, m engine.Machine) *machine {
 	w := &machine{Machine: m, transport: map[int]*http.Transport{}}
 	for _, port := range []int{protocol.EnvdPort, protocol.CodeInterpreterPort} {
 		w.transport[port] = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return m.Dial(ctx, port)
+			return w.dial(ctx, port)
 		}}
 	}
 	t.Cleanup(func() {

@@ -154,6 +154,7 @@ func (k *bashKernel) readRequests(r io.Reader) error {
 
 func (k *bashKernel) run(q Request) error {
 	setup, teardown := bashEnv(q.Env, q.Cwd)
+	setup = bashKeep(q.Keep) + setup
 	first := bashProgram(q, &setup, &teardown)
 	if _, err := k.code.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("rewind the code: %w", err)
@@ -281,6 +282,16 @@ func (k *bashKernel) send(e Event) error {
 		return fmt.Errorf("send an event: %w", err)
 	}
 	return nil
+}
+
+// bashKeep returns the commands that set variables for good. Their names are ones
+// that Bash can hold.
+func bashKeep(vars map[string]string) string {
+	var set strings.Builder
+	for n, value := range vars {
+		fmt.Fprintf(&set, "builtin export %s=%s\n", n, bashQuote(value))
+	}
+	return set.String()
 }
 
 // bashEnv returns the commands that set the environment and folder of one call,

@@ -50,7 +50,9 @@ type Request struct {
 	ID int64 `json:"id"`
 	// Code is the source, without NUL bytes.
 	Code string `json:"code"`
-	// Env is set before the code runs, and what was there is put back afterwards.
+	// Keep is set before the code runs, and stays.
+	Keep map[string]string `json:"keep,omitempty"`
+	// Env is set after Keep, and what was there is put back when the code has run.
 	Env map[string]string `json:"env,omitempty"`
 	// Cwd is the working directory for this call alone; empty leaves it as it is.
 	Cwd string `json:"cwd,omitempty"`

@@ -330,9 +330,10 @@ function describeThrown(err) {
   return err && err.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? interrupted() : describe(err);
 }
 
-// Sets the environment, folder, name and input of one call; returns what puts them
+// Sets what stays in the environment, and the environment, folder, name and input of one call; returns what puts them
 // back.
 function enter(req) {
+  Object.assign(process.env, req.keep);
   const old = Object.keys(req.env || {}).map((k) => [k, process.env[k]]);
   for (const [k] of old) process.env[k] = req.env[k];
   const dir = req.cwd ? process.cwd() : '';

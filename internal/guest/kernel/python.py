@@ -234,6 +234,7 @@ class Kernel:
         self.send('{"ev":"done","id":%d,"exit_code":%d}' % (self.id, status))
 
     def prepare(self, message, undo):
+        os.environ.update(message.get("keep") or {})
         for name, value in (message.get("env") or {}).items():
             undo.append((os.environ.__setitem__, name, os.environ[name]) if name in os.environ
                         else (os.environ.pop, name, None))
