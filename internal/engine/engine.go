@@ -59,8 +59,9 @@ type Spec struct {
 	ID string
 	// Root is the directory that becomes "/". It is never written to.
 	Root string
-	// Args is the first process and Env its whole environment. It is handed the
-	// channel of package channel on descriptor 3.
+	// Args is the first process and Env its whole environment, to which the engine
+	// adds what only it knows of the inside: protocol.CgroupVar, if that is not
+	// there. It is handed the channel of package channel on descriptor 3.
 	Args []string
 	Env  []string
 	// Hostname is the machine's host name; empty means ID.

@@ -11,6 +11,8 @@ package guest
 import (
 	"os"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Languages that kernels are started for. TypeScript runs on JavaScript's.
@@ -41,9 +43,11 @@ type Config struct {
 	// Env is the environment of kernels beside HOME, USER and LOGNAME.
 	Env []string
 	// CgroupDir is the pids controller under which cells get groups of their
-	// own; empty, or not writable, falls back to looking through /proc. A
-	// process 1 mounts its own.
+	// own; empty, or not writable, falls back to looking through /proc.
 	CgroupDir string
+	// Cgroup is the kind of control groups that a process 1 can mount to have a
+	// CgroupDir, as the engine named it; see protocol.CgroupVar.
+	Cgroup string
 	// Init makes the guest a process 1: it reaps orphans, sets limits that its
 	// children inherit, hides itself, owns Home's owner, and installs sudo.
 	Init bool
@@ -63,6 +67,7 @@ func ConfigFromEnv() Config {
 		c.Interpreters[lang] = os.Getenv("CUBBY_" + name)
 		c.Missing[lang] = os.Getenv("CUBBY_" + name + "_MISSING")
 	}
+	c.Cgroup = os.Getenv(protocol.CgroupVar)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		switch {

@@ -117,7 +117,7 @@ func (g *Guest) prepare() error {
 			}
 		}
 		var err error
-		if g.cfg.CgroupDir, err = mountCgroups(); err != nil {
+		if g.cfg.CgroupDir, err = mountCgroups(g.cfg.Cgroup); err != nil {
 			return err
 		}
 		if err := sudo.Install("/usr/bin"); err != nil {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // withhold keeps from everything that this process starts, root or not, what the
@@ -35,10 +37,13 @@ func withhold() error {
 	return nil
 }
 
-// mountCgroups mounts the pids controller where only the caller reaches it, and
-// returns its path: through a descriptor of this process, which nobody else can
-// open.
-func mountCgroups() (string, error) {
+// mountCgroups mounts control groups of the kind that the engine offers where only the
+// caller reaches them, and returns their path: through a descriptor of this process,
+// which nobody else can open. It is empty where none are offered.
+func mountCgroups(kind string) (string, error) {
+	if kind != protocol.CgroupV1PIDs {
+		return "", nil
+	}
 	dir, err := os.MkdirTemp("/run", "cgroup")
 	if err != nil {
 		return "", err

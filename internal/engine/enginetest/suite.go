@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -64,6 +65,8 @@ func (s Suite) tests() []test {
 		{name: "CloseAtOnce", run: s.testCloseAtOnce},
 		{name: "PortClosed", run: s.testPortClosed},
 		{name: "DialOtherPort", run: s.testDialOtherPort},
+		{name: "GuestCgroups", run: s.testGuestCgroups},
+		{name: "WithoutCgroups", run: s.testWithoutCgroups},
 		{name: "ManyMachines", run: s.testManyMachines},
 		{name: "FirstProcessEnds", run: s.testFirstProcessEnds},
 		{name: "MissingFirstProcess", run: s.testMissingFirstProcess},
@@ -234,10 +237,16 @@ type output struct {
 // run executes code in the machine; language "" is Python.
 func (m *machine) run(t *testing.T, language, code string) output {
 	t.Helper()
+	return m.execute(t, language, code, nil)
+}
+
+func (m *machine) execute(t *testing.T, language, code string, header http.Header) output {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	body, _ := json.Marshal(protocol.ExecuteRequest{Code: code, Language: language})
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/execute", bytes.NewReader(body))
+	maps.Copy(req.Header, header)
 	resp, err := m.transport[protocol.CodeInterpreterPort].RoundTrip(req)
 	if err != nil {
 		t.Fatalf("execute: %v", err)
@@ -369,6 +378,46 @@ print(s.getsockname()[1])`))
 	io.WriteString(conn, "hello")
 	if got, err := io.ReadAll(conn); err != nil || string(got) != "HELLO" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// testGuestCgroups: the kernel inside lets the guest have control groups, in which its
+// cells are.
+func (s Suite) testGuestCgroups(t *testing.T) {
+	got := s.start(t, engine.Limits{}).must(t, "", "print(open('/proc/self/cgroup').read())")
+	if !strings.Contains(got, "pids:/cell") {
+		t.Errorf("a cell is in %q", got)
+	}
+}
+
+// testWithoutCgroups: a guest that is offered none works all the same, and still ends
+// what a cell has started when the cell's time is over.
+func (s Suite) testWithoutCgroups(t *testing.T) {
+	spec := s.spec(t, engine.Limits{})
+	spec.Env = append(slices.Clone(spec.Env), protocol.CgroupVar+"=")
+	m0, err := s.Engine.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, m0)
+	m.must(t, "", "pass")
+	out := m.execute(t, "", `
+import subprocess, time
+print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+time.sleep(1000)`, http.Header{protocol.HeaderTimeoutMS: {"3000"}})
+	if out.end.ExitCode == 0 && out.err == nil {
+		t.Errorf("the time was over, and it says %+v", out)
+	}
+	got := m.must(t, "", `
+import time
+def running(pid):
+    try: return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError: return False
+deadline = time.time() + 30
+while running(`+strings.TrimSpace(out.stdout)+`) and time.time() < deadline: time.sleep(0.01)
+print(running(`+strings.TrimSpace(out.stdout)+`))`)
+	if got != "False" {
+		t.Errorf("what the cell started runs on: %s", got)
 	}
 }
 

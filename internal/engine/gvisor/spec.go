@@ -3,11 +3,13 @@ package gvisor
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // channelFD is the descriptor on which the guest finds its channel to the host.
@@ -51,7 +53,7 @@ func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
 		Annotations: annotations(fixed),
 		Process: &specs.Process{
 			Args: spec.Args,
-			Env:  spec.Env,
+			Env:  environment(spec.Env),
 			Cwd:  "/",
 			// gVisor makes the first process's own from the bounding and the
 			// inheritable ones; the guest empties the latter for what it starts.
@@ -88,6 +90,15 @@ func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
 		oci.Linux.GIDMappings = []specs.LinuxIDMapping{id}
 	}
 	return oci
+}
+
+// environment is that of the first process. gVisor's kernel has control groups of
+// version 1, of which pids is the controller that costs nothing.
+func environment(env []string) []string {
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, protocol.CgroupVar+"=") }) {
+		return env
+	}
+	return append(slices.Clone(env), protocol.CgroupVar+"="+protocol.CgroupV1PIDs)
 }
 
 // initialUserNamespace reports whether uid 0 of this process is the host's.
