@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -20,14 +21,14 @@ import (
 // ran.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // uncaught error in the code; a doctor that found something
-	exitUsage       = 2   // wrong use
-	exitLost        = 120 // the code ended well, but something that it printed or made is lost; Python's number for it
-	exitTimeout     = 124 // the code's time was over
-	exitCannotRun   = 125 // Cubby could not run it at all
-	exitInterrupted = 130 // Ctrl-C
-	exitOutOfMemory = 137 // the code's memory was over
-	exitBrokenPipe  = 141 // nobody reads standard output any more
+	exitFailed      = 1                       // uncaught error in the code; a doctor that found something
+	exitUsage       = 2                       // wrong use
+	exitLost        = output.StatusLost       // the code ended well, but something that it printed or made is lost
+	exitTimeout     = 124                     // the code's time was over
+	exitCannotRun   = 125                     // Cubby could not run it at all
+	exitInterrupted = 130                     // Ctrl-C
+	exitOutOfMemory = 137                     // the code's memory was over
+	exitBrokenPipe  = output.StatusBrokenPipe // nobody reads standard output any more
 )
 
 // stdio are the standard streams.
@@ -53,25 +54,19 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	code := execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded)
 	if code == exitBrokenPipe {
-		dieOfPipe()
+		output.DieOfPipe()
 	}
 	return code
 }
 
 func execute(ctx context.Context, args []string, std stdio, open opener) int {
 	// Standard error stays as it is: processes inherit it.
-	out := &output{name: "standard output", w: std.out, told: std.err}
+	out := output.New("standard output", std.out)
+	out.OnLoss(output.Tell(std.err, "cubby"))
 	std.out = out
 	root := newRoot(std, open)
 	root.SetArgs(args)
-	code := report(std.err, root.ExecuteContext(ctx))
-	switch err := out.failure(); {
-	case brokenPipe(err):
-		return exitBrokenPipe
-	case err != nil && code == exitOK:
-		return exitLost
-	}
-	return code
+	return output.Status(report(std.err, root.ExecuteContext(ctx)), out)
 }
 
 // newRoot builds the command tree; nothing in it is shared between two calls.
@@ -144,7 +139,7 @@ func report(w io.Writer, err error) int {
 	if s, ok := errors.AsType[status](err); ok {
 		return int(s)
 	}
-	if _, ok := err.(outputError); ok {
+	if _, ok := err.(*output.Error); ok {
 		return exitLost // told already, and nothing else went wrong
 	}
 	var hint string

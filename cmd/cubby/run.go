@@ -15,6 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
@@ -203,12 +204,12 @@ func (r *runner) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer onSignal(cancel)()
-	defer catchPipe()()
-	errs := &output{name: "standard error", w: r.std.err}
+	defer output.CatchPipe()()
+	errs := output.New("standard error", r.std.err)
 	for _, o := range []io.Writer{r.std.out, errs} {
-		if o, ok := o.(*output); ok {
-			o.onLoss(func(err error) {
-				if brokenPipe(err) {
+		if o, ok := o.(*output.Stream); ok {
+			o.OnLoss(func(err error) {
+				if output.BrokenPipe(err) {
 					cancel(err) // nobody is left to run for
 				}
 			})
@@ -228,7 +229,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	r.spin.Stop()
 	cause := context.Cause(ctx)
 	switch {
-	case brokenPipe(cause):
+	case output.BrokenPipe(cause):
 		return status(exitBrokenPipe)
 	case err != nil && cause != nil:
 		fmt.Fprintln(r.std.err, "cubby: interrupted")
@@ -236,7 +237,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 			return status(128 + int(by.signal))
 		}
 		return status(exitInterrupted)
-	case err == nil && errs.failure() != nil:
+	case err == nil && errs.Failure() != nil:
 		return status(exitLost)
 	}
 	return err
