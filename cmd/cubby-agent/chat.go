@@ -87,11 +87,7 @@ func (c *command) slash(name, rest string) {
 		if rest == "" {
 			rest = c.flags.out
 		}
-		written, err := save(rest, c.files)
-		if err != nil {
-			c.view.note("%v", err)
-		}
-		c.view.saved(written)
+		c.view.saved(c.save(rest, c.files))
 	default:
 		c.view.say(fmt.Sprintf("There is no %s. /help says what there is.\n", name))
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
@@ -16,6 +17,7 @@ import (
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
@@ -43,6 +45,7 @@ type command struct {
 	inputs   []codeexec.File // of -f
 	events   []agent.Event   // for the transcript
 	files    []codeexec.File // that came back
+	lost     bool            // something that came back could not be written
 }
 
 func newCommand(std stdio, f flags) *command { return &command{std: std, flags: f} }
@@ -71,9 +74,26 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 	}
 	c.view = newView(c.std, c.flags.json)
 	defer c.view.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer output.CatchPipe()()
+	for _, w := range []io.Writer{c.std.out, c.std.err} {
+		if s, ok := w.(*output.Stream); ok {
+			s.OnLoss(func(err error) {
+				if output.BrokenPipe(err) {
+					cancel(err) // nobody is left to work for
+				}
+			})
+		}
+	}
 	ctx, c.signals = watch(ctx)
 	defer c.signals.stop()
 
+	defer func() {
+		if err == nil && c.lost {
+			err = status(exitLost)
+		}
+	}()
 	a, closeAll, err := c.assemble(ctx)
 	if err != nil {
 		return c.interrupted(ctx, err)
@@ -89,8 +109,12 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 	return c.interrupted(ctx, err)
 }
 
-// interrupted gives Ctrl-C its own status, whatever it made fail.
+// interrupted gives Ctrl-C its own status, whatever it made fail, and so it does to
+// a reader that has gone.
 func (c *command) interrupted(ctx context.Context, err error) error {
+	if output.BrokenPipe(context.Cause(ctx)) {
+		return status(exitBrokenPipe)
+	}
 	if err != nil && ctx.Err() != nil {
 		c.view.close()
 		fmt.Fprintln(c.std.err, "cubby-agent: interrupted")
@@ -161,6 +185,10 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 		opts = append(opts, agent.WithToolbox(box))
 	}
 	if f.transcript != "" { // after the work it would be too late to learn that it cannot be
+		// The page takes the place of what has its name, which must not be a device.
+		if info, err := os.Stat(f.transcript); err == nil && !info.Mode().IsRegular() {
+			return nil, nil, usagef("--transcript: %s is not a file", f.transcript)
+		}
 		// As the user's umask says: the page is made to be shared.
 		if err := os.WriteFile(f.transcript, nil, 0o666); err != nil {
 			return nil, nil, usagef("--transcript: %w", err)
@@ -220,13 +248,20 @@ func (c *command) ask(ctx context.Context, q agent.Question) (*agent.Answer, err
 		return nil, err
 	}
 	c.files = append(c.files, answer.Files...)
-	written, saveErr := save(c.flags.out, answer.Files)
+	written := c.save(c.flags.out, answer.Files)
 	if c.json != nil {
 		c.json.answer(answer, written, err)
 	} else {
 		c.view.finish(answer, written, err)
 	}
-	return answer, errors.Join(err, saveErr)
+	return answer, err
+}
+
+// save writes files to a folder and notes whether any is not there as it should be.
+func (c *command) save(dir string, files []codeexec.File) []saved {
+	all := save(dir, files)
+	c.lost = c.lost || slices.ContainsFunc(all, func(s saved) bool { return s.left != "" })
+	return all
 }
 
 // writeTranscript writes the page anew, as one file that is whole at any time.
@@ -250,6 +285,7 @@ func (c *command) writeTranscript() {
 		return err
 	}()
 	if err != nil {
+		c.lost = true
 		c.view.note("--transcript: %v", err)
 		return
 	}
@@ -269,6 +305,9 @@ func (c *command) approver(each bool) agent.Approver {
 		}
 		c.view.findings(r.Report.Findings)
 		c.view.prompt("Run this? [y]es, [n]o, [a]lways, or say why not: ")
+		if err := c.view.failure(); err != nil {
+			return agent.Approval{}, fmt.Errorf("the code could not be shown: %w", err)
+		}
 		line, err := c.lines.next(ctx)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return agent.Approval{}, err

@@ -103,38 +103,46 @@ func picturesOf(files []codeexec.File) []agent.Image {
 	return all
 }
 
-// saved is a file that was written, or why it was not.
+// saved is what became of a file that came back.
 type saved struct {
-	path string
-	note string
+	path string // of this machine; empty if the file could not be written
+	name string // in the sandbox
+	left string // why the file, or some of it, is not there; empty if all is
 }
 
 // save writes files below a folder, which is made if there is none. Their names
 // come from the sandbox: none of them leads out of it, nor through a link.
-func save(dir string, files []codeexec.File) ([]saved, error) {
+func save(dir string, files []codeexec.File) []saved {
 	if len(files) == 0 {
-		return nil, nil
+		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
+	root, err := openFolder(dir)
+	if err == nil {
+		defer root.Close()
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	defer root.Close()
 	var all []saved
 	for _, f := range files {
-		s := saved{path: filepath.Join(dir, filepath.FromSlash(f.Name))}
+		s := saved{path: filepath.Join(dir, filepath.FromSlash(f.Name)), name: f.Name}
 		if f.Truncated {
-			s.note = fmt.Sprintf("cut: %d of %d bytes", len(f.Content), f.SizeBytes)
+			s.left = fmt.Sprintf("cut: %d of %d bytes", len(f.Content), f.SizeBytes)
 		}
-		if err := saveOne(root, f); err != nil {
-			s.path, s.note = f.Name, "not saved: "+err.Error()
+		why := err
+		if err == nil {
+			why = saveOne(root, f)
+		}
+		if why != nil {
+			s.path, s.left = "", "not saved: "+why.Error()
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all
+}
+
+func openFolder(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
 }
 
 func saveOne(root *os.Root, f codeexec.File) error {

@@ -8,11 +8,16 @@ import (
 	"os"
 
 	"github.com/cubby-sandbox/cubby/internal/entry"
+	"github.com/cubby-sandbox/cubby/internal/output"
 )
 
 func main() {
 	if err := entry.KeepClosed(); err != nil {
 		os.Exit(report(os.Stderr, err))
 	}
-	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
+	code := run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})
+	if code == exitBrokenPipe {
+		output.DieOfPipe()
+	}
+	os.Exit(code)
 }

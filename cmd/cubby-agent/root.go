@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -20,11 +21,13 @@ import (
 // Exit statuses, as cubby's.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // the work ended without an answer
-	exitUsage       = 2   // wrong use
-	exitTimeout     = 124 // the time was over
-	exitCannotRun   = 125 // no model, or nowhere to run code
-	exitInterrupted = 130 // Ctrl-C
+	exitFailed      = 1                       // the work ended without an answer
+	exitUsage       = 2                       // wrong use
+	exitLost        = output.StatusLost       // there is an answer, but something of it is lost
+	exitTimeout     = 124                     // the time was over
+	exitCannotRun   = 125                     // no model, or nowhere to run code
+	exitInterrupted = 130                     // Ctrl-C
+	exitBrokenPipe  = output.StatusBrokenPipe // nobody reads the output any more
 )
 
 // forVariable is how cubby says for which version of it this is started.
@@ -74,9 +77,12 @@ func run(ctx context.Context, args []string, std stdio) int {
 		}
 		name = "cubby agent"
 	}
+	out, errs := output.New("standard output", std.out), output.New("standard error", std.err)
+	out.OnLoss(output.Tell(errs, "cubby-agent"))
+	std.out, std.err = out, errs
 	root := newRoot(std, name)
 	root.SetArgs(args)
-	return report(std.err, root.ExecuteContext(ctx))
+	return output.Status(report(std.err, root.ExecuteContext(ctx)), out, errs)
 }
 
 func newRoot(std stdio, name string) *cobra.Command {
@@ -88,7 +94,10 @@ func newRoot(std stdio, name string) *cobra.Command {
 		Short:       "Ask a language model, which answers by writing code that runs in a sandbox",
 		Long: "Ask a language model, which answers by writing code. The code runs in a sandbox;\n" +
 			"what it prints goes back to the model until it knows the answer.\n" +
-			"Without a question, a chat begins. The question - is read from standard input.\n\n" + modelHelp,
+			"Without a question, a chat begins. The question - is read from standard input.\n\n" + modelHelp + "\n\n" +
+			"Exit status: 0 an answer; 1 none within the bounds; 124 none in time; 130\n" +
+			"interrupted; 2 wrong use; 125 no model, or nowhere to run code; 120 an answer,\n" +
+			"but it, a file that came back or the transcript could not be written.",
 		Example: "  " + name + " -f weather.csv 'Which year was the wettest? Draw a chart.'\n" +
 			"  " + name + " --out charts --transcript run.html -f data/ 'What is odd in these files?'\n" +
 			"  " + name + " --base-url http://localhost:11434/v1 --model qwen3 'Factor 2^67-1'",
@@ -141,6 +150,9 @@ func report(w io.Writer, err error) int {
 	}
 	if s, ok := errors.AsType[status](err); ok {
 		return int(s)
+	}
+	if _, ok := err.(*output.Error); ok {
+		return exitLost // told already, and nothing else went wrong
 	}
 	code, message, hint := exitCannotRun, err.Error(), ""
 	if e, ok := errors.AsType[*cubby.Error](err); ok {

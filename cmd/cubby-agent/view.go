@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,9 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
@@ -65,14 +69,21 @@ func newView(std stdio, silent bool) *view {
 // sameFile reports whether two writers are one file, pipe or device, as after
 // `2>&1`.
 func sameFile(a, b io.Writer) bool {
-	fa, aok := a.(*os.File)
-	fb, bok := b.(*os.File)
+	fa, aok := a.(terminal.File)
+	fb, bok := b.(terminal.File)
 	if !aok || !bok {
 		return false
 	}
-	ia, aerr := fa.Stat()
-	ib, berr := fb.Stat()
-	return aerr == nil && berr == nil && os.SameFile(ia, ib)
+	var ia, ib unix.Stat_t
+	return unix.Fstat(int(fa.Fd()), &ia) == nil && unix.Fstat(int(fb.Fd()), &ib) == nil && ia.Dev == ib.Dev && ia.Ino == ib.Ino
+}
+
+// failure is why something could not be shown, nil if all was.
+func (v *view) failure() error {
+	if s, ok := v.w.(*output.Stream); ok {
+		return s.Failure()
+	}
+	return nil
 }
 
 // prefixer puts the prefix before each line, also before one that is written
@@ -373,10 +384,10 @@ func count(n int, one, many string) string {
 func (v *view) saved(written []saved) {
 	v.begin("saved")
 	for _, s := range written {
-		if s.note == "" {
+		if s.left == "" {
 			v.text("wrote " + s.path + "\n")
 		} else {
-			v.text(s.path + ": " + s.note + "\n")
+			v.text(cmp.Or(s.path, s.name) + ": " + s.left + "\n")
 		}
 	}
 }
@@ -401,6 +412,12 @@ func (j *jsonWriter) write(value any) {
 	_, _ = io.WriteString(j.w, line.String()+"\n") // the work goes on without its reader
 }
 
+// leftFile is a file of the sandbox that is not here as it is there.
+type leftFile struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
 // answer is the last line: the answer, and what went wrong.
 func (j *jsonWriter) answer(a *agent.Answer, written []saved, err error) {
 	last := struct {
@@ -408,10 +425,16 @@ func (j *jsonWriter) answer(a *agent.Answer, written []saved, err error) {
 		*agent.Answer
 		Files []codeexec.File `json:"files,omitempty"` // they are in the events
 		Saved []string        `json:"saved"`
+		Left  []leftFile      `json:"left"` // files that were not saved, or not whole
 		Error string          `json:"error,omitempty"`
-	}{Type: "done", Answer: a, Saved: []string{}}
+	}{Type: "done", Answer: a, Saved: []string{}, Left: []leftFile{}}
 	for _, s := range written {
-		last.Saved = append(last.Saved, s.path)
+		if s.path != "" {
+			last.Saved = append(last.Saved, s.path)
+		}
+		if s.left != "" {
+			last.Left = append(last.Left, leftFile{s.name, s.left})
+		}
 	}
 	if err != nil {
 		last.Error = err.Error()
