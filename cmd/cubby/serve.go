@@ -20,6 +20,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/child"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/output"
 	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
@@ -55,7 +56,9 @@ func newServe(std stdio) *cobra.Command {
 			"at it by its URL. The first start makes an API key, shows it once and prints the\n" +
 			"lines to paste.\n\n" +
 			"It listens on this machine only, unless --listen says otherwise: then put\n" +
-			"something that speaks TLS in front, for keys travel with each request.",
+			"something that speaks TLS in front, for keys travel with each request.\n\n" +
+			"Only what it says of its start goes to standard output; a server that cannot\n" +
+			"write it serves nevertheless, and says so in its log on standard error.",
 		Example: "  cubby serve\n" +
 			"  cubby serve --listen 0.0.0.0:8080 --data-dir /srv/cubby",
 		Args: noArgs,
@@ -162,8 +165,10 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	if err := announce(std, addr, dataDir, c.Hello); err != nil {
-		return errors.Join(err, c.Close())
+	if err := announce(std.out, addr, dataDir, c.Hello); err != nil {
+		// It serves all the same: whoever starts a server may have no use for its output.
+		log.Error("where the server is, and its first key, could not be printed", "err", err, "url", url(addr),
+			"hint", "`cubby keys create --data-dir "+dataDir+"` makes a key")
 	}
 	select {
 	case <-c.Exited():
@@ -256,8 +261,8 @@ func url(addr *net.TCPAddr) string {
 }
 
 // announce says where the server is and how to use it. A new key is kept in the
-// owner's configuration, and shown this once.
-func announce(std stdio, addr *net.TCPAddr, dataDir string, hello handshake.Hello) error {
+// owner's configuration, and shown this once. Its error is the caller's to tell.
+func announce(out io.Writer, addr *net.TCPAddr, dataDir string, hello handshake.Hello) error {
 	at := url(addr)
 	var b strings.Builder
 	fmt.Fprintf(&b, "Cubby %s serves at %s (keys and records in %s)\n", version.Version, at, dataDir)
@@ -274,7 +279,11 @@ func announce(std stdio, addr *net.TCPAddr, dataDir string, hello handshake.Hell
 	} else {
 		b.WriteString(recall(at, dataDir))
 	}
-	_, err := io.WriteString(std.out, b.String())
+	if s, ok := out.(*output.Stream); ok {
+		out = s.Unwrap()
+	}
+	defer output.CatchPipe()()
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

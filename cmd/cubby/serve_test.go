@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -312,5 +313,68 @@ func TestServeRefuses(t *testing.T) {
 	refused("records that cannot be read", broken, "cubby.db", "hint:")
 	if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, garbage) {
 		t.Errorf("the file was changed: %v", err)
+	}
+}
+
+// TestServeWithoutOutput: a server whose standard output cannot be written serves,
+// says once in its log where it is, and ends as any other.
+func TestServeWithoutOutput(t *testing.T) {
+	noReader := func(t *testing.T) *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	for _, test := range []struct {
+		name, redirect string
+		stdout         func(t *testing.T) *os.File
+		why            string
+	}{
+		{"full", ">/dev/full", nil, "no space left on device"},
+		{"closed", ">&-", nil, "bad file descriptor"},
+		{"a pipe without a reader", "", noReader, "broken pipe"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHome(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "sh", "-c", `exec "$0" serve --listen 127.0.0.1:0 --log-level error --data-dir "$1" `+test.redirect,
+				testenv.Cubby(t), h.data)
+			cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+h.config)
+			if test.stdout != nil {
+				cmd.Stdout = test.stdout(t)
+			}
+			log := &lockedBuffer{}
+			cmd.Stderr = log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			exited := make(chan error, 1)
+			go func() { exited <- cmd.Wait() }()
+			var url string
+			for url == "" {
+				select {
+				case err := <-exited:
+					t.Fatalf("it ended: %v: %s", err, log)
+				case <-time.After(10 * time.Millisecond):
+				}
+				if found := regexp.MustCompile(`url=(\S+) `).FindStringSubmatch(log.String()); found != nil {
+					url = found[1]
+				}
+			}
+			if code, _ := call(t, "GET", url+"/health", "", ""); code >= 300 {
+				t.Errorf("/health: %d", code)
+			}
+			cmd.Process.Signal(syscall.SIGTERM)
+			if err := <-exited; err != nil {
+				t.Errorf("told to end, it ended with %v", err)
+			}
+			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, test.why) || !strings.Contains(got, "keys create") {
+				t.Errorf("not one line that says %q: %s", test.why, got)
+			}
+		})
 	}
 }
