@@ -30,6 +30,9 @@ type Config struct {
 	// empty means $CUBBY_PYTHON and $CUBBY_NODE, else what python3 and node on
 	// PATH resolve to.
 	Python, Node string
+	// Engine names what keeps the sandboxes apart, one of those that Binary has;
+	// empty means gvisor.
+	Engine string
 	// Logger takes the child's log; nil discards it.
 	Logger *slog.Logger
 	// StopTimeout bounds how long Close waits for the child before it kills it;

@@ -104,6 +104,14 @@ func TestRunCode(t *testing.T) {
 	}
 }
 
+func TestUnknownEngine(t *testing.T) {
+	testenv.CheckLeaks(t)
+	_, err := embedded.Open(t.Context(), embedded.Config{Engine: "walls"})
+	if cubby.CodeOf(err) != cubby.CodeUnavailable || !strings.Contains(err.Error(), `no such engine: "walls" (there is gvisor)`) {
+		t.Errorf("got code %v: %v", cubby.CodeOf(err), err)
+	}
+}
+
 func TestSeveralSandboxesAtOnce(t *testing.T) {
 	c := open(t)
 	errs := make(chan error, 5)

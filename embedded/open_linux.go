@@ -72,8 +72,12 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 	if cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		level = slog.LevelDebug
 	}
+	args := []string{"--" + handshake.FlagLogLevel, level.String()}
+	if cfg.Engine != "" {
+		args = append(args, "--"+handshake.FlagEngine, cfg.Engine)
+	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
-		Binary: binary, RunDir: dir, Listener: listener, Args: []string{"--" + handshake.FlagLogLevel, level.String()},
+		Binary: binary, RunDir: dir, Listener: listener, Args: args,
 		Python: cmp.Or(cfg.Python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(cfg.Node, os.Getenv("CUBBY_NODE")),
 		Output: supervisor.Lines(cfg.Logger), StopTimeout: cfg.StopTimeout,
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/doctor"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 	"github.com/cubby-sandbox/cubby/internal/template"
@@ -20,7 +21,7 @@ import (
 
 func newDoctor(std stdio, open opener) *cobra.Command {
 	var asJSON bool
-	var python, node string
+	var python, node, engineName string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can do, what is missing and how to get it",
@@ -31,8 +32,13 @@ func newDoctor(std stdio, open opener) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			python = cmp.Or(python, os.Getenv("CUBBY_PYTHON"))
 			node = cmp.Or(node, os.Getenv("CUBBY_NODE"))
+			kind, err := engines().Lookup(engineName)
+			if err != nil {
+				return usagef("--engine: %w", err)
+			}
 			report := doctor.Examine(cmd.Context(), doctor.Options{
-				Engine: trial{open, python, node}, EngineName: "gvisor",
+				Engine:     trial{open, embedded.Config{Python: python, Node: node, Engine: engineName}},
+				EngineName: engineName, EngineCommit: kind.Commit,
 				TryNamespaces: tryNamespaces,
 				Template:      template.Options{Python: python, Node: node},
 			})
@@ -54,18 +60,19 @@ func newDoctor(std stdio, open opener) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Flags().StringVar(&python, "python", "", "python3 to examine (default $CUBBY_PYTHON, then python3 on PATH)")
 	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
+	cmd.Flags().StringVar(&engineName, "engine", defaultEngine, engineUsage)
 	return cmd
 }
 
 // trial probes the engine by the only test that cannot be wrong: a sandbox.
 type trial struct {
-	open         opener
-	python, node string
+	open opener
+	cfg  embedded.Config
 }
 
 // Probe implements doctor.Prober.
 func (t trial) Probe(ctx context.Context) error {
-	client, closeClient, err := t.open(ctx, t.python, t.node)
+	client, closeClient, err := t.open(ctx, t.cfg)
 	if err != nil {
 		return withHint(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
 )
 
 // fake is a server that speaks the protocol and runs nothing. The "code" that
@@ -45,7 +46,7 @@ type fakeFile struct {
 
 // openFake is an opener. CUBBY_FAKE says how it fails, if it does.
 func openFake(mode string) opener {
-	return func(context.Context, string, string) (*cubby.Client, func() error, error) {
+	return func(context.Context, embedded.Config) (*cubby.Client, func() error, error) {
 		if mode == "broken" {
 			return nil, nil, &cubby.Error{Op: "open", Code: cubby.CodeIncompatible,
 				Err: fmt.Errorf("cubby is of version 9.9.9"), Hint: "install the same version"}

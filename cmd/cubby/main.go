@@ -7,13 +7,12 @@ import (
 	"context"
 	"os"
 
-	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/internal/entry"
 	"github.com/cubby-sandbox/cubby/internal/guest"
 )
 
 func main() {
-	gvisor.Dispatch()
+	engines().Dispatch()
 	if guest.IsGuest(os.Args[0]) {
 		os.Exit(guest.Main())
 	}

@@ -20,10 +20,10 @@ import (
 )
 
 // opener starts what runs the sandboxes; close ends it and every sandbox.
-type opener func(ctx context.Context, python, node string) (c *cubby.Client, close func() error, err error)
+type opener func(ctx context.Context, cfg embedded.Config) (c *cubby.Client, close func() error, err error)
 
-func openEmbedded(ctx context.Context, python, node string) (*cubby.Client, func() error, error) {
-	c, err := embedded.Open(ctx, embedded.Config{Python: python, Node: node})
+func openEmbedded(ctx context.Context, cfg embedded.Config) (*cubby.Client, func() error, error) {
+	c, err := embedded.Open(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -43,7 +43,7 @@ type runFlags struct {
 	maxOutput, outMaxBytes bytesValue
 	outMaxFiles, pids      int
 	cpus                   float64
-	python, node           string
+	python, node, engine   string
 	json                   bool
 	server                 serverValue
 	sandbox                string
@@ -125,6 +125,7 @@ files of -o were left.`,
 	fl.Var(&f.maxOutput, "max-output", "text kept of standard output and of standard error, each")
 	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
+	fl.StringVar(&f.engine, "engine", defaultEngine, engineUsage)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
 	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL, else of cubby serve")
 	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out

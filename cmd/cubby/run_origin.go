@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
 )
 
@@ -61,7 +62,7 @@ func (f *runFlags) origin(open opener, changed func(string) bool, tell func(erro
 		if f.server.opts.PlainHTTP {
 			return nil, usagef("--plain-http is about a server: it goes with --server")
 		}
-		return private{open, f.python, f.node}, nil
+		return private{open, embedded.Config{Python: f.python, Node: f.node, Engine: f.engine}}, nil
 	}
 	for _, flag := range []string{"python", "node", "engine"} {
 		if changed(flag) {
@@ -87,12 +88,12 @@ func (f *runFlags) origin(open opener, changed func(string) bool, tell func(erro
 
 // private is a Cubby of the run's own, which ends with it.
 type private struct {
-	open         opener
-	python, node string
+	open opener
+	cfg  embedded.Config
 }
 
 func (p private) obtain(ctx context.Context, life time.Duration, opts ...cubby.CreateOption) (*cubby.Sandbox, func(error) error, error) {
-	client, closeClient, err := p.open(ctx, p.python, p.node)
+	client, closeClient, err := p.open(ctx, p.cfg)
 	if err != nil {
 		return nil, nil, err
 	}

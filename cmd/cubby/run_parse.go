@@ -393,6 +393,9 @@ func (f *runFlags) check(changed func(string) bool) error {
 			return usagef("--%s: nothing is given", flag)
 		}
 	}
+	if err := checkEngine(f.engine); err != nil {
+		return err
+	}
 	if f.out == "" {
 		return nil
 	}

@@ -37,6 +37,7 @@ type serveFlags struct {
 	dataDir      string
 	domain       string
 	python, node string
+	engine       string
 	templateIDs  []string
 	contextToken bool
 	maxSandboxes int
@@ -70,7 +71,7 @@ func newServe(std stdio) *cobra.Command {
 			if f.private {
 				f.child.Python, f.child.Node, f.child.DataDir, f.child.Domain = f.python, f.node, f.dataDir, f.domain
 				f.child.MaxSandboxes, f.child.TemplateIDs, f.child.Logger = f.maxSandboxes, f.templateIDs, log
-				f.child.RequireContextToken = f.contextToken
+				f.child.RequireContextToken, f.child.Engines, f.child.Engine = f.contextToken, engines(), f.engine
 				err := child.Serve(cmd.Context(), f.child)
 				if errors.Is(err, child.ErrTold) {
 					return status(exitCannotRun)
@@ -89,6 +90,7 @@ func newServe(std stdio) *cobra.Command {
 	fl.StringVar(&f.domain, handshake.FlagDomain, "", "`domain` told to clients that use host names, PORT-ID.DOMAIN (any is understood)")
 	fl.StringVar(&f.python, handshake.FlagPython, "", "python3 of the sandboxes (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, handshake.FlagNode, "", "node of the sandboxes (default $CUBBY_NODE, then node on PATH)")
+	fl.StringVar(&f.engine, handshake.FlagEngine, defaultEngine, engineUsage)
 	fl.StringSliceVar(&f.templateIDs, handshake.FlagTemplateID, nil, "further template `id`s that clients ask for and that mean this machine's tools")
 	fl.IntVar(&f.maxSandboxes, handshake.FlagMaxSandboxes, 0, "most sandboxes at once (default: what the machine's memory allows)")
 	fl.BoolVar(&f.contextToken, handshake.FlagContextToken, false,
@@ -128,6 +130,9 @@ func (f *serveFlags) check() error {
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return usagef("--listen: %q is not a port", port)
+	}
+	if err := checkEngine(f.engine); err != nil {
+		return err
 	}
 	if f.maxSandboxes < 0 {
 		return usagef("--%s: %d is negative", handshake.FlagMaxSandboxes, f.maxSandboxes)
@@ -203,6 +208,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	args := []string{
 		"--" + handshake.FlagDataDir, dataDir, "--" + handshake.FlagLogLevel, f.logLevel, "--" + handshake.FlagLogFormat, f.logFormat,
 		"--" + handshake.FlagMaxSandboxes, strconv.Itoa(f.maxSandboxes), "--" + handshake.FlagDomain, f.domain,
+		"--" + handshake.FlagEngine, f.engine,
 	}
 	if f.contextToken {
 		args = append(args, "--"+handshake.FlagContextToken)

@@ -192,6 +192,9 @@ func TestServeStarts(t *testing.T) {
 	if first.cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("ended with %v:\n%s", first.cmd.ProcessState, first.log)
 	}
+	if !strings.Contains(first.log.String(), "name=gvisor commit=v0.0.0-") {
+		t.Errorf("the log does not say what keeps sandboxes apart:\n%s", first.log)
+	}
 	if strings.Contains(first.log.String(), key) {
 		t.Error("the log shows the key")
 	}

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/engine"
 	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
@@ -271,7 +272,7 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	} else {
 		l.undo = append(l.undo, cgroups.Close)
 	}
-	eng, err := gvisor.New(gvisor.Config{StateDir: filepath.Join(dir, "gv"), OverlayDir: "/var/tmp", Helper: binary, Cgroups: cgroups})
+	eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(dir, "gv"), OverlayDir: "/var/tmp", Helper: binary, Cgroups: cgroups})
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,10 @@ const (
 	killEvery = 50 * time.Millisecond
 )
 
-// backstop waits for the end of ctx and sees to it that the process ends, too.
+// backstop waits for the end of ctx and sees to it that the process ends, too, and
+// before it those of its children that isMachine is true of; nil is of none.
 // The result says that it did so by itself.
-func backstop(ctx context.Context, log *slog.Logger, wait time.Duration) (done func()) {
+func backstop(ctx context.Context, log *slog.Logger, wait time.Duration, isMachine func(arg0 string) bool) (done func()) {
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -45,7 +46,7 @@ func backstop(ctx context.Context, log *slog.Logger, wait time.Duration) (done f
 		}
 		log.Warn("sandboxes did not end in time and are killed", "after", wait)
 		for range int(exitAfter / killEvery) {
-			killMachines() // again and again: one may have been about to start
+			killMachines(isMachine) // again and again: one may have been about to start
 			if over(ended, killEvery) {
 				return
 			}
@@ -68,10 +69,13 @@ func over(ended <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// killMachines kills the kernels of sandboxes and their file servers, all of
-// which are children of this process: stopped ones, too, and those whose start
-// nobody has been told of. What they started ends with them.
-func killMachines() {
+// killMachines kills what the engine runs sandboxes in, such as their kernels and file
+// servers, all of which are children of this process: stopped ones, too, and those
+// whose start nobody has been told of. What they started ends with them.
+func killMachines(isMachine func(arg0 string) bool) {
+	if isMachine == nil {
+		return
+	}
 	self := strconv.Itoa(os.Getpid())
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range processes {
@@ -85,7 +89,8 @@ func killMachines() {
 			continue
 		}
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && strings.HasPrefix(string(cmdline), "runsc-") {
+		arg0, _, _ := strings.Cut(string(cmdline), "\x00")
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && isMachine(arg0) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 		}
 	}

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	kernel := exec.Command("sleep", "600")
-	kernel.Args[0] = "runsc-sandbox"
+	kernel.Args[0] = "kernel"
+	isKernel := func(arg0 string) bool { return arg0 == "kernel" }
 	other := exec.Command("sleep", "600")
 	for _, cmd := range []*exec.Cmd{kernel, other} {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // as a sandbox's are
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	backstop(ctx, slog.New(slog.DiscardHandler), killAfter) // nobody says that it ended
+	backstop(ctx, slog.New(slog.DiscardHandler), killAfter, isKernel) // nobody says that it ended
 	_ = kernel.Process.Signal(syscall.SIGSTOP)
 	cancel()
 	_ = kernel.Wait()
@@ -79,7 +80,7 @@ func TestBackstop(t *testing.T) {
 func TestBackstopIsNotNeeded(t *testing.T) {
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
-	done := backstop(ctx, slog.New(slog.NewTextHandler(&log, nil)), time.Hour)
+	done := backstop(ctx, slog.New(slog.NewTextHandler(&log, nil)), time.Hour, nil)
 	cancel()
 	done()
 	if log.Len() > 0 {

@@ -1,4 +1,4 @@
-// Package child is the process in which gVisor lives: a private Cubby for the
+// Package child is the process in which the engine lives: a private Cubby for the
 // program that embeds it, or the server behind `cubby serve`. It composes the
 // template in its own mount namespace, serves E2B's protocol on the socket it was
 // handed, and leaves nothing when its parent goes away, however that happens.
@@ -22,7 +22,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
-	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/internal/engine"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
@@ -37,6 +37,8 @@ type Options struct {
 	Expect       string // the parent's version
 	RunDir       string // made and locked by the parent, removed here
 	Python, Node string // interpreters of the template; empty means to search
+	Engines      engine.Table
+	Engine       string // the name of one of them
 	Logger       *slog.Logger
 
 	// DataDir makes it a server for others: with API keys, and records of its
@@ -104,6 +106,10 @@ func Serve(ctx context.Context, opts Options) error {
 		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
 		return errors.Join(ErrTold, err)
 	}
+	kind, err := opts.Engines.Lookup(opts.Engine)
+	if err != nil {
+		return refuse(err)
+	}
 	for _, fd := range []int{handshake.FDListener, handshake.FDReady, handshake.FDLife, handshake.FDLock} {
 		unix.CloseOnExec(fd) // none is a sandbox's business
 	}
@@ -124,7 +130,7 @@ func Serve(ctx context.Context, opts Options) error {
 	if opts.DataDir != "" {
 		wait = killAfterServing
 	}
-	defer backstop(ctx, opts.Logger, wait)()
+	defer backstop(ctx, opts.Logger, wait, kind.IsHelper)()
 
 	// A limit that cannot be raised shows in what fails of it.
 	if err := rlimit.Raise(); err != nil {
@@ -240,7 +246,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		opts.Logger.Warn("cgroups of dead servers", "err", err)
 	}
 	p.cgroups = cgroups
-	eng, err := gvisor.New(gvisor.Config{
+	eng, err := opts.Engines.Open(opts.Engine, engine.Config{
 		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
 		DebugLog: os.Getenv("CUBBY_GVISOR_LOG"),
 	})
@@ -250,6 +256,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if err := eng.Probe(ctx); err != nil {
 		return p, err
 	}
+	opts.Logger.Info("engine", "name", eng.Name(), "commit", eng.Commit())
 	most, err := mostSandboxes(opts.MaxSandboxes)
 	if err != nil {
 		return p, err

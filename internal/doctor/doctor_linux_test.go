@@ -199,7 +199,7 @@ type prober struct{ err error }
 func (p prober) Probe(context.Context) error { return p.err }
 
 func TestExamine(t *testing.T) {
-	r := Examine(t.Context(), Options{Engine: prober{errors.New("no luck\x1b[2J")}, EngineName: "gvisor", DiskDir: t.TempDir()})
+	r := Examine(t.Context(), Options{Engine: prober{errors.New("no luck\x1b[2J")}, EngineName: "gvisor", EngineCommit: "v1.2", DiskDir: t.TempDir()})
 	if r.OK {
 		t.Error("well without an engine")
 	}
@@ -207,7 +207,7 @@ func TestExamine(t *testing.T) {
 	for _, c := range r.Checks {
 		names = append(names, c.Name)
 		if c.Name == "engine" {
-			expect(t, c, Fail, "gvisor cannot run here: no luck [2J", "")
+			expect(t, c, Fail, "gvisor v1.2 cannot run here: no luck [2J", "")
 		}
 	}
 	want := []string{"kernel", "engine", "user namespaces", "control groups", "python", "node", "bash", "disk", "process limits", "kernel settings"}

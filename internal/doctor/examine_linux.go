@@ -28,8 +28,9 @@ type Prober interface {
 // Options say what to examine. The zero value examines what needs no engine.
 type Options struct {
 	// Engine is asked whether it can run here, if not nil.
-	Engine     Prober
-	EngineName string
+	Engine Prober
+	// EngineName and EngineCommit say which one it is, and of which build.
+	EngineName, EngineCommit string
 	// TryNamespaces starts a harmless process as a sandbox would be started,
 	// in its own user and mount namespaces; nil means to go by settings alone.
 	TryNamespaces func(ctx context.Context) error
@@ -127,6 +128,9 @@ func engine(ctx context.Context, opts Options) Check {
 	name := opts.EngineName
 	if name == "" {
 		name = "engine"
+	}
+	if opts.EngineCommit != "" {
+		name += " " + opts.EngineCommit
 	}
 	if err := opts.Engine.Probe(ctx); err != nil {
 		return Check{Name: "engine", Status: Fail, Detail: name + " cannot run here: " + err.Error(), Remedy: remedyOf(err)}

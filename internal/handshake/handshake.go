@@ -17,6 +17,7 @@ const (
 	FlagRunDir    = "run-dir" // folder for sockets and mounts, removed by the child
 	FlagPython    = "python"  // interpreter of the template
 	FlagNode      = "node"    // interpreter of the template
+	FlagEngine    = "engine"  // what keeps the sandboxes apart
 	FlagLogLevel  = "log-level"
 	FlagLogFormat = "log-format"
 	// Only of a server for others: what makes it one is the data folder.

@@ -27,7 +27,7 @@ const softMemory = 128 << 20
 // first thing in main (a test binary in TestMain).
 func Dispatch() {
 	name := os.Args[0]
-	if base := filepath.Base(name); name != "/proc/self/exe" && !strings.HasPrefix(base, "runsc-") && !strings.HasPrefix(base, "runsc[") {
+	if base := filepath.Base(name); name != "/proc/self/exe" && !strings.HasPrefix(base, helperPrefix) && !strings.HasPrefix(base, "runsc[") {
 		return
 	}
 	// A sentry that starts allocates much and lives long: collecting rarely

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -26,12 +27,11 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 
-	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine"
 )
 
-// engineName is the engine's.
-const engineName = "gvisor"
+// Name is the engine's.
+const Name = "gvisor"
 
 // commit is the version of gVisor's module that is linked: its checkpoints are read
 // by the build that wrote them. A test compares it with go.mod.
@@ -40,32 +40,13 @@ const commit = "v0.0.0-20260905035102-160fafc42237"
 // platformName is that of gVisor's ways to run code inside that needs no KVM.
 const platformName = "systrap"
 
-// Config says where an engine keeps its files.
-type Config struct {
-	// StateDir holds control sockets and bundles. It must exist, be empty, have
-	// a path of at most MaxStateDir bytes, and be traversable by every user (mode 0711).
-	StateDir string
-	// OverlayDir is on the disk that takes what machines write. The files there
-	// are unlinked while in use.
-	OverlayDir string
-	// Helper is a statically linked binary that calls Dispatch; empty means the
-	// running program.
-	Helper string
-	// Cgroups places machines; nil means that there are none here.
-	Cgroups *cgroup.Manager
-	// Logger takes gVisor's messages at debug level; nil discards them.
-	Logger *slog.Logger
-	// DebugLog is a folder for the sentries' own logs; empty means none.
-	DebugLog string
-}
-
 // MaxStateDir leaves room in the 107 bytes of a socket's path (unix(7)) for
 // "/runsc-", an id of 21 letters and ".sock".
 const MaxStateDir = 107 - 7 - 21 - 5
 
 // Engine is the gVisor engine. It holds no resources between machines.
 type Engine struct {
-	cfg  Config
+	cfg  engine.Config
 	root bool // real root: machines get an unprivileged user namespace
 
 	helper *os.File // what sentries and gofers execute; nil for the running program
@@ -83,8 +64,23 @@ var (
 	_ engine.Restorer = (*Engine)(nil)
 )
 
-// New returns an engine. It sets gVisor's process-wide log target.
-func New(cfg Config) (*Engine, error) {
+// Kind is this engine for a table.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Commit:   commit,
+		Open:     func(cfg engine.Config) (engine.Engine, error) { return New(cfg) },
+		Dispatch: Dispatch,
+		IsHelper: func(arg0 string) bool { return strings.HasPrefix(arg0, helperPrefix) },
+	}
+}
+
+// helperPrefix begins the names of sentries and gofers.
+const helperPrefix = "runsc-"
+
+// New returns an engine, which keeps nothing of its own in cfg.StateDir between two
+// machines: the path has at most MaxStateDir bytes. It sets gVisor's process-wide log
+// target.
+func New(cfg engine.Config) (*Engine, error) {
 	if len(cfg.StateDir) > MaxStateDir {
 		return nil, fmt.Errorf("gvisor: state folder %q: socket paths below it would be too long; set TMPDIR to a shorter one", cfg.StateDir)
 	}
@@ -104,7 +100,7 @@ func New(cfg Config) (*Engine, error) {
 }
 
 // Name implements engine.Engine.
-func (*Engine) Name() string { return engineName }
+func (*Engine) Name() string { return Name }
 
 // Commit implements engine.Engine: it is the version of gVisor's module.
 func (*Engine) Commit() string { return commit }

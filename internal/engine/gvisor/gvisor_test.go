@@ -63,7 +63,7 @@ func newFixture(t *testing.T, debugLog string) fixture {
 		t.Logf("without cgroups: %v", err)
 		cgroups = nil
 	}
-	eng, err := gvisor.New(gvisor.Config{
+	eng, err := gvisor.New(engine.Config{
 		StateDir: filepath.Join(dir, "gv"), OverlayDir: dir, Helper: testenv.Cubby(t), Cgroups: cgroups, DebugLog: debugLog,
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func TestHelperAnywhere(t *testing.T) {
 			}
 			helper := filepath.Join(dir, "cubby")
 			copyFile(t, testenv.Cubby(t), helper, test.file)
-			eng, err := gvisor.New(gvisor.Config{StateDir: filepath.Join(f.dir, "gv"), OverlayDir: f.dir, Helper: helper})
+			eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(f.dir, "gv"), OverlayDir: f.dir, Helper: helper})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestHelperAnywhere(t *testing.T) {
 		})
 	}
 	for _, helper := range []string{filepath.Join(f.dir, "none"), f.dir} {
-		if _, err := gvisor.New(gvisor.Config{StateDir: filepath.Join(f.dir, "gv"), Helper: helper}); err == nil {
+		if _, err := gvisor.New(engine.Config{StateDir: filepath.Join(f.dir, "gv"), Helper: helper}); err == nil {
 			t.Errorf("%s is no helper, and was taken for one", helper)
 		}
 	}

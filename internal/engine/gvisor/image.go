@@ -23,7 +23,7 @@ type image struct {
 }
 
 func writeImage(dir string, fixed engine.Fixed) error {
-	b, err := json.Marshal(image{Engine: engineName, Commit: commit, Fixed: fixed})
+	b, err := json.Marshal(image{Engine: Name, Commit: commit, Fixed: fixed})
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func readImage(dir string) (engine.Fixed, error) {
 	if err := json.Unmarshal(b, &i); err != nil {
 		return engine.Fixed{}, fmt.Errorf("%s: %w: %w", imageFile, engine.ErrForeign, err)
 	}
-	if i.Engine != engineName || i.Commit != commit {
-		return engine.Fixed{}, fmt.Errorf("%s: it is of %.40q %.80q, this is %s %s: %w", dir, i.Engine, i.Commit, engineName, commit, engine.ErrForeign)
+	if i.Engine != Name || i.Commit != commit {
+		return engine.Fixed{}, fmt.Errorf("%s: it is of %.40q %.80q, this is %s %s: %w", dir, i.Engine, i.Commit, Name, commit, engine.ErrForeign)
 	}
 	return i.Fixed, nil
 }

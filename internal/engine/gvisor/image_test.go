@@ -24,7 +24,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"another engine": strings.Replace(string(whole), engineName, "other", 1),
+		"another engine": strings.Replace(string(whole), Name, "other", 1),
 		"another build":  strings.Replace(string(whole), commit, "v0.0.0-20990101000000-000000000000", 1),
 		"cut off":        string(whole[:len(whole)/2]),
 		"empty":          "",
