@@ -170,7 +170,7 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	if err := announce(std.out, addr, dataDir, c.Hello); err != nil {
+	if err := announce(ctx, std.out, addr, dataDir, c.Hello); err != nil {
 		// It serves all the same: whoever starts a server may have no use for its output.
 		log.Error("where the server is, and its first key, could not be printed", "err", err, "url", url(addr),
 			"hint", "`cubby keys create --data-dir "+dataDir+"` makes a key")
@@ -268,7 +268,7 @@ func url(addr *net.TCPAddr) string {
 
 // announce says where the server is and how to use it. A new key is kept in the
 // owner's configuration, and shown this once. Its error is the caller's to tell.
-func announce(out io.Writer, addr *net.TCPAddr, dataDir string, hello handshake.Hello) error {
+func announce(ctx context.Context, out io.Writer, addr *net.TCPAddr, dataDir string, hello handshake.Hello) error {
 	at := url(addr)
 	var b strings.Builder
 	fmt.Fprintf(&b, "Cubby %s serves at %s (keys and records in %s)\n", version.Version, at, dataDir)
@@ -283,7 +283,7 @@ func announce(out io.Writer, addr *net.TCPAddr, dataDir string, hello handshake.
 		fmt.Fprintf(&b, "export E2B_API_KEY=%s\n\n", hello.NewKey)
 		b.WriteString(keep(ownerconfig.Config{APIURL: at, SandboxURL: at, APIKey: hello.NewKey}))
 	} else {
-		b.WriteString(recall(at, dataDir))
+		b.WriteString(recall(ctx, at, dataDir))
 	}
 	if s, ok := out.(*output.Stream); ok {
 		out = s.Unwrap()
@@ -312,22 +312,40 @@ func keep(c ownerconfig.Config) string {
 	return fmt.Sprintf("This key is shown once; %s keeps it for the command line.\n", path)
 }
 
-// recall says where the key of an earlier start is.
-func recall(at, dataDir string) string {
+// recall says where the key of an earlier start is. A configuration that was
+// written when this server was at another address of this machine follows it.
+func recall(ctx context.Context, at, dataDir string) string {
 	note := fmt.Sprintf("# an API key: cubby keys create --data-dir %s\n", dataDir)
 	path, err := ownerconfig.Path(os.Getenv)
+	var c ownerconfig.Config
 	if err == nil {
-		if c, lerr := ownerconfig.Load(path); lerr != nil {
-			err = lerr
-		} else if c.APIURL == at {
-			return fmt.Sprintf("export E2B_API_KEY=…   # the key is in %s\n", path)
-		} else if c.APIKey != "" {
-			// The same folder at another address, or another server.
-			note += fmt.Sprintf("# %s keeps the key that was made for %s\n", path, c.APIURL)
+		c, err = ownerconfig.Load(path)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return note
+	case err != nil:
+		return note + fmt.Sprintf("# %v\n", err)
+	case c.APIKey == "":
+		return note
+	case c.APIURL != at:
+		if !ownerconfig.Local(c.APIURL) || c.SandboxURL != c.APIURL || !isKeyOf(ctx, dataDir, c.APIKey) {
+			return note + fmt.Sprintf("# %s keeps the key that was made for %s\n", path, c.APIURL)
+		}
+		if err := ownerconfig.Save(path, ownerconfig.Config{APIURL: at, SandboxURL: at, APIKey: c.APIKey}); err != nil {
+			return note + fmt.Sprintf("# %v\n", err)
 		}
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		note += fmt.Sprintf("# %v\n", err)
+	return fmt.Sprintf("export E2B_API_KEY=…   # the key is in %s\n", path)
+}
+
+// isKeyOf reports whether the server of that folder takes the key.
+func isKeyOf(ctx context.Context, dataDir, key string) bool {
+	s, err := store.Open(ctx, dataDir)
+	if err != nil {
+		return false
 	}
-	return note
+	defer s.Close()
+	_, err = s.TeamOfKey(ctx, key)
+	return err == nil
 }

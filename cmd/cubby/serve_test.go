@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
@@ -214,8 +215,31 @@ func TestServeStarts(t *testing.T) {
 	second.cmd.Process.Signal(syscall.SIGTERM)
 	<-second.exited
 	third := h.serve(t, "127.0.0.1:0")
-	if strings.Contains(third.banner, key) || !strings.Contains(third.banner, file) || !strings.Contains(third.banner, first.url) {
+	if strings.Contains(third.banner, key) || !strings.Contains(third.banner, file) {
 		t.Errorf("banner at another address:\n%s", third.banner)
+	}
+	// The file follows its server, and the command line finds it.
+	if out, err := h.command(t, "ls").CombinedOutput(); err != nil || !strings.Contains(string(out), third.url) {
+		t.Errorf("%v: %s", err, out)
+	}
+	// Not so one of another server, or one that its owner has written.
+	for _, c := range []ownerconfig.Config{
+		{APIURL: "http://127.0.0.1:1", SandboxURL: "http://127.0.0.1:1", APIKey: "e2b_" + strings.Repeat("0", 40)},
+		{APIURL: "https://cubby.example.com", SandboxURL: "https://cubby.example.com", APIKey: key},
+		{APIURL: "http://127.0.0.1:1", SandboxURL: "https://cubby.example.com", APIKey: key},
+	} {
+		third.cmd.Process.Signal(syscall.SIGTERM)
+		<-third.exited
+		if err := ownerconfig.Save(file, c); err != nil {
+			t.Fatal(err)
+		}
+		third = h.serve(t, "127.0.0.1:0")
+		if !strings.Contains(third.banner, file+" keeps the key that was made for "+c.APIURL) || strings.Contains(third.banner, c.APIKey) {
+			t.Errorf("banner:\n%s", third.banner)
+		}
+		if got, err := ownerconfig.Load(file); err != nil || got != c {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 	third.create(t, key)
 }

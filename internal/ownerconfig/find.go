@@ -128,7 +128,8 @@ func noServer(path string, err error) error {
 	}
 	return &cubby.Error{
 		Op: "find a server", Code: cubby.CodeUnavailable, Err: why,
-		Hint: "the first start of `cubby serve` writes that file; for another server set " + URLVariable + " and " + KeyVariable,
+		Hint: "the first start of `cubby serve` writes that file; for another server set " + URLVariable + " and " + KeyVariable +
+			", which `cubby keys create` makes on the server's machine",
 	}
 }
 
@@ -146,12 +147,19 @@ func noKey(s Server, file Config, path string) error {
 // guarded refuses an address to which a key would travel for all to read.
 func guarded(address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" || isHere(u.Hostname()) {
+	if err != nil || u.Scheme != "http" || Local(address) {
 		return nil
 	}
 	return wrong(fmt.Errorf("%s is on another machine, and plain HTTP shows keys and code to the network between", u.Redacted()),
 		fmt.Sprintf("use https, or a tunnel (ssh -L 8080:127.0.0.1:%s %s, then http://127.0.0.1:8080); where the network itself is private, --plain-http",
 			cmp.Or(u.Port(), "80"), u.Hostname()))
+}
+
+// Local reports whether a URL is one of plain HTTP that leads to this machine, as
+// those of `cubby serve` do.
+func Local(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "http" && isHere(u.Hostname())
 }
 
 // isHere reports whether what is sent to host stays on this machine. A name can
