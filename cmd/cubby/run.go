@@ -248,7 +248,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 func (r *runner) opened(ctx context.Context) (err error) {
 	startCtx, started := r.startContext(ctx)
 	defer started()
-	sbx, release, err := r.from.obtain(startCtx, time.Duration(r.flags.timeout)+timeoutMargin,
+	sbx, release, err := r.from.obtain(startCtx, min(time.Duration(r.flags.timeout)+timeoutMargin, maxTimeout),
 		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language))
 	if err != nil {
 		return r.tooSlow(startCtx, r.from.explain(err))
