@@ -59,7 +59,7 @@ test-go: go-version ## Run the Go tests as the user you are
 
 .PHONY: race
 race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor ./internal/store ./internal/ownerconfig ./internal/host ./internal/server ./codeexec ./codeexec/artifact ./codeexec/internal/workdir ./codeexec/internal/session ./codeexec/internal/posixws
+	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor ./internal/store ./internal/ownerconfig ./internal/host ./internal/secret ./internal/server ./codeexec ./codeexec/artifact ./codeexec/internal/workdir ./codeexec/internal/session ./codeexec/internal/posixws
 
 .PHONY: bench
 bench: build ## Measure runs against a bare interpreter, and the server against a bare connection

@@ -276,10 +276,10 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.host = host.New(host.Config{Engine: eng, Template: host.Template{
+	l.host = host.New(host.Config{Engine: eng, Templates: host.Toolchain(host.Template{
 		Root: root.Dir, Guest: []string{root.GuestPath},
 		Env: []string{"PATH=" + root.Path, "LANG=C.UTF-8", "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash},
-	}})
+	})})
 	l.undo = append(l.undo, l.host.Close)
 	listener, err := net.Listen("tcp", local(0))
 	if err != nil {
@@ -416,7 +416,7 @@ func (l *lab) measure(ctx context.Context, n int) (missed []string, err error) {
 
 // requests sends the same request n times each way, in turn.
 func (l *lab) requests(ctx context.Context, port int, path string, n int) (straight, through []time.Duration, err error) {
-	direct := &http.Client{Transport: l.box.Transport(port)}
+	direct := &http.Client{Transport: l.box.Ports().Transport(port)}
 	r, err := http.NewRequestWithContext(ctx, "GET", "http://guest"+path, nil)
 	if err != nil {
 		return nil, nil, err
@@ -456,7 +456,7 @@ func speed(d time.Duration) float64 { return streamBytes / d.Seconds() / 1e6 }
 
 // sink sends a bare stream into the sandbox and waits until it was read.
 func (l *lab) sink(ctx context.Context) error {
-	c, err := l.box.Dial(ctx, sinkPort)
+	c, err := l.box.Ports().Dial(ctx, sinkPort)
 	if err != nil {
 		return err
 	}
@@ -476,7 +476,7 @@ func (l *lab) sink(ctx context.Context) error {
 
 // source reads a bare stream out of the sandbox.
 func (l *lab) source(ctx context.Context) error {
-	c, err := l.box.Dial(ctx, sourcePort)
+	c, err := l.box.Ports().Dial(ctx, sourcePort)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,11 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
+	"github.com/cubby-sandbox/cubby/internal/secret"
 	"github.com/cubby-sandbox/cubby/internal/server"
 	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/template"
@@ -191,6 +193,7 @@ func (p *private) server(opts Options) http.Handler {
 type private struct {
 	runDir    string
 	store     *store.Store // nil in a private Cubby
+	key       *secret.Key  // the data folder's
 	unlock    func() error
 	newKey    string
 	recovered int
@@ -262,15 +265,18 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	cfg := host.Config{
-		Engine:       limited(eng),
-		Template:     host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: environment(root, tools)},
-		MaxSandboxes: most, TemplateAliases: opts.TemplateIDs,
-		Logger: opts.Logger,
+		Engine: limited(eng), Templates: templates(root, tools, opts.TemplateIDs),
+		MaxSandboxes: most, ImageDir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger,
 	}
 	if p.store != nil {
-		cfg.Recorder = recorder{p.store}
+		cfg.Recorder, cfg.Key, cfg.ImageDir = recorder{p.store, p.key}, p.key, filepath.Join(p.store.Dir(), imageDir)
 	}
 	p.host = host.New(cfg)
+	if p.store != nil {
+		if err := p.takeUp(ctx); err != nil {
+			return p, err
+		}
+	}
 	if key := <-fontKey; key != "" {
 		p.fonts = provideFonts(key, root, cfg)
 	}
@@ -315,6 +321,18 @@ func overlayDir(runDir string) string {
 		return dir
 	}
 	return runDir
+}
+
+// imageDir is the folder of paused sandboxes' images, in the data folder or, where
+// nothing is to outlive the process, in the run folder.
+const imageDir = "images"
+
+// templates are the names of the one template that there is.
+func templates(root template.Root, tools template.Toolchain, aliases []string) host.Templates {
+	env := environment(root, tools)
+	return host.Toolchain(host.Template{
+		Digest: template.Digest(tools, guestbin.Content(), env), Root: root.Dir, Guest: []string{root.GuestPath}, Env: env,
+	}, aliases...)
 }
 
 // environment is what the guest is told of the template.

@@ -125,7 +125,7 @@ func (f *fonts) keep(list template.FontList) error {
 
 // runApart runs Python in a sandbox that nobody else sees, and returns what it prints.
 func runApart(ctx context.Context, cfg host.Config, code string) (string, error) {
-	h := host.New(host.Config{Engine: cfg.Engine, Template: cfg.Template, MaxSandboxes: 1, Boots: 1})
+	h := host.New(host.Config{Engine: cfg.Engine, Templates: cfg.Templates, MaxSandboxes: 1, Boots: 1})
 	defer h.Close()
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	srv := &http.Server{Handler: server.New(server.Config{Host: server.Local(h)}), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}

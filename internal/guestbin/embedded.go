@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -21,11 +22,16 @@ import (
 //go:embed guest.zst
 var packed []byte
 
+// Content stands for the guest's content: another guest has another.
+var Content = sync.OnceValue(func() string {
+	sum := sha256.Sum256(packed)
+	return hex.EncodeToString(sum[:])
+})
+
 // Path returns the guest, unpacked once for each build into the user's cache,
 // or into the folder fallback where there is no cache to write to.
 func Path(fallback string) (string, error) {
-	sum := sha256.Sum256(packed)
-	name := "guest-" + hex.EncodeToString(sum[:8])
+	name := "guest-" + Content()[:16]
 	if cache, err := usercache.Dir(); err == nil {
 		if path, err := unpack(cache, name); err == nil {
 			return path, nil

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ func TestCreate(t *testing.T) {
 	eng, recorder := &hosttest.Engine{}, newNotes(t)
 	h := newHost(t, eng, func(c *Config) {
 		c.Recorder = recorder
-		c.Template = Template{Root: "/template", Guest: []string{"/guest"}, Env: []string{"LANG=C.UTF-8"}}
+		c.Templates = Toolchain(Template{Digest: "d1", Root: "/template", Guest: []string{"/guest"}, Env: []string{"LANG=C.UTF-8"}})
 	})
 	req := CreateRequest{TeamID: "blue", Secure: true, DefaultTimeout: 5 * time.Minute}
 	req.EnvVars = map[string]string{"COLOUR": "green"}
@@ -45,17 +46,26 @@ func TestCreate(t *testing.T) {
 	if got := s.EndAt().Sub(s.StartedAt); got != 5*time.Minute {
 		t.Errorf("lives for %v", got)
 	}
-	r := recorder.history(s.ID).record
-	if r.TeamID != "blue" || r.TemplateID != "base" || r.Metadata["user"] != "ann" || r.CPUs != 1.5 || r.MemoryMB != 256 ||
-		r.DiskMB != 1024 || !r.StartedAt.Equal(s.StartedAt) || !r.EndAt.Equal(s.EndAt()) {
-		t.Errorf("record: %+v", r)
+	if got := recorder.history(s.ID).states; !slices.Equal(got, []State{StateBooting, StateRunning}) {
+		t.Errorf("states: %v", got)
+	}
+	want := Record{
+		Identity: Identity{
+			ID: s.ID, PublicID: s.PublicID, Generation: 1, TeamID: "blue", TemplateID: "base", TemplateDigest: "d1", Engine: "test", EngineCommit: "1",
+			Limits: protocol.Limits{MemoryMB: 256, CPUs: 1.5, DiskMB: 1024, PIDs: 99}, Asked: []string{"memory", "cpu", "pids"},
+			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata, Secure: true, Lifecycle: Lifecycle{Timeout: 5 * time.Minute},
+		},
+		State: StateRunning, Instance: Instance{Memory: 1, Files: 1}, StartedAt: s.StartedAt, EndAt: s.EndAt(),
+	}
+	if got := recorder.history(s.ID).record; !reflect.DeepEqual(got, want) || !reflect.DeepEqual(s.Record(), want) {
+		t.Errorf("record: %+v\nwant: %+v", got, want)
 	}
 }
 
 // TestCreateInvalid: every bad request is refused before anything boots.
 func TestCreateInvalid(t *testing.T) {
 	eng := &hosttest.Engine{}
-	h := newHost(t, eng, func(c *Config) { c.TemplateAliases = []string{"tpl-1"} })
+	h := newHost(t, eng, func(c *Config) { c.Templates = Toolchain(Template{}, "tpl-1") })
 	many := map[string]string{}
 	for i := range maxPairs + 1 {
 		many[strings.Repeat("x", i+1)] = ""
@@ -110,7 +120,7 @@ func TestCreateInvalid(t *testing.T) {
 // TestTemplates: the names that E2B's clients use, and the owner's own, mean the
 // machine's toolchain.
 func TestTemplates(t *testing.T) {
-	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.TemplateAliases = []string{"tpl-1"} })
+	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Templates = Toolchain(Template{}, "tpl-1") })
 	for ref, want := range map[string]string{
 		"": "base", "base": "base", "code-interpreter-v1": "code-interpreter-v1", "e2bdev/base": "e2bdev/base",
 		"tpl-1": "tpl-1", "base:default": "base", "e2bdev/base:latest": "e2bdev/base",
@@ -191,7 +201,8 @@ func TestCreateFails(t *testing.T) {
 		ready  bool // the failure is not the host's
 	}{
 		{"the engine", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, nil, broken, false},
-		{"the record", &hosttest.Engine{}, func(n *notes) { n.failCreated = broken }, nil, broken, false},
+		{"the first record", &hosttest.Engine{}, func(n *notes) { n.fail = failing(broken, StateBooting) }, nil, broken, false},
+		{"the record", &hosttest.Engine{}, func(n *notes) { n.fail = failing(broken, StateRunning) }, nil, broken, false},
 		{"the engine, with the client's limits", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, &protocol.Limits{MemoryMB: 16}, broken, true},
 		{"a limit", &hosttest.Engine{Unenforced: []string{"cpu"}}, nil, &protocol.Limits{CPUs: 0.5}, ErrNotEnforceable, true},
 	} {
@@ -226,37 +237,32 @@ func TestCreateFails(t *testing.T) {
 }
 
 // TestClientGone: nobody knows the id of a sandbox whose creator gave up, so it
-// ends at once.
+// ends, whenever that was.
 func TestClientGone(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	recorder := newNotes(t)
-	gone := &gaveUp{notes: recorder, cancel: cancel}
-	eng := &hosttest.Engine{}
-	h := newHost(t, eng, func(c *Config) { c.Recorder = gone })
-	if s, err := h.Create(ctx, CreateRequest{}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("%v, %v", s, err)
+	for _, when := range []State{StateBooting, StateRunning} {
+		t.Run(string(when), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			recorder := newNotes(t)
+			recorder.fail = func(r Record) error {
+				if r.State == when {
+					cancel()
+				}
+				return nil
+			}
+			eng := &hosttest.Engine{}
+			h := newHost(t, eng, func(c *Config) { c.Recorder = recorder })
+			if s, err := h.Create(ctx, CreateRequest{}); !errors.Is(err, context.Canceled) {
+				t.Fatalf("%v, %v", s, err)
+			}
+			ids := recorder.all()
+			if len(ids) != 1 || len(recorder.history(ids[0]).ended) != 1 || eng.Machines()[0].Closed() != 1 || len(h.Live()) != 0 {
+				t.Errorf("left: %v %v", ids, h.Live())
+			}
+			if err := h.Ready(); err != nil {
+				t.Errorf("a client that gives up makes the host unfit: %v", err)
+			}
+		})
 	}
-	ids := recorder.all()
-	if len(ids) != 1 || len(recorder.history(ids[0]).ended) != 1 || eng.Machines()[0].Closed() != 1 || len(h.Live()) != 0 {
-		t.Errorf("left: %v %v", ids, h.Live())
-	}
-	if err := h.Ready(); err != nil {
-		t.Errorf("a client that gives up makes the host unfit: %v", err)
-	}
-}
-
-// gaveUp is a Recorder whose client goes away while the record is made.
-type gaveUp struct {
-	*notes
-	cancel func()
-}
-
-func (g *gaveUp) Created(ctx context.Context, r Record) error {
-	g.cancel()
-	if err := ctx.Err(); err != nil {
-		g.t.Errorf("the record is given up with the client: %v", err)
-	}
-	return g.notes.Created(ctx, r)
 }
 
 // TestTeams: a team finds its own sandboxes, and cannot tell another's from none.

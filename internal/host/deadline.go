@@ -7,16 +7,18 @@ import (
 	"time"
 )
 
-// EndAt is when the sandbox will be killed, in UTC.
+// EndAt is when the sandbox's time is over, in UTC: then it is killed, or paused.
+// It means nothing while it is paused.
 func (s *Sandbox) EndAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.deadline.UTC().Truncate(time.Microsecond)
+	return s.record.EndAt
 }
 
 // SetTimeout moves the deadline to d from now, sooner or later; zero ends the
 // sandbox before it returns. An error that wraps ErrNotFound means that the
-// sandbox has ended or is ending; after any other the deadline is as it was.
+// sandbox has ended or is ending, a *StateError that it does not run; after any
+// other the deadline is as it was.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return s.end("its timeout was set to zero")
@@ -30,123 +32,89 @@ func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
 }
 
 func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater bool) error {
-	// One at a time, so that records tell the same as we do; see end.
-	s.recording.Lock()
-	defer s.recording.Unlock()
-	deadline := time.Now().Add(d)
-	s.mu.Lock()
-	over, unchanged := s.over, onlyLater && !deadline.After(s.deadline)
-	s.mu.Unlock()
-	switch {
-	case over:
-		return ErrNotFound
-	case unchanged:
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
-	if err := s.host.cfg.Recorder.Extended(ctx, s.ID, deadline.UTC().Truncate(time.Microsecond)); err != nil {
-		return fmt.Errorf("record the timeout: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return ErrNotFound // the old deadline came first
-	}
-	s.deadline = deadline
-	s.logs.add(LogEntry{time.Now().UTC(), levelInfo, "Sandbox timeout set", map[string]string{"end_at": s.deadline.UTC().Format(time.RFC3339)}})
+	var deadline time.Time
+	return s.become(ctx, StateRunning, func(r *Record) bool {
+		deadline = time.Now().Add(d)
+		if onlyLater && !deadline.After(r.EndAt) {
+			return false
+		}
+		r.EndAt = micros(deadline)
+		return true
+	}, func() {
+		s.deadline = deadline
+		s.logs.add(LogEntry{time.Now().UTC(), levelInfo, "Sandbox timeout set", map[string]string{"end_at": deadline.UTC().Format(time.RFC3339)}})
+		s.noteDeadline()
+	})
+}
+
+// noteDeadline has watchDeadline look again.
+func (s *Sandbox) noteDeadline() {
 	select {
 	case s.deadlineMoved <- struct{}{}:
 	default: // it was told already
 	}
-	return nil
 }
 
-// watchLife ends the sandbox at its deadline or with its machine.
-func (s *Sandbox) watchLife() {
+// watchDeadline does what is to be done at the deadline.
+func (m *machine) watchDeadline() {
+	s := m.s
 	timer := time.NewTimer(s.remaining())
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 			if s.expire() {
-				s.end("its timeout was reached")
 				return
 			}
-			timer.Reset(s.remaining())
 		case <-s.deadlineMoved:
-			timer.Reset(s.remaining())
-		case exit := <-s.machine.Wait():
-			s.end(exitReason(exit.Err))
-			return
-		case <-s.done:
+		case <-m.ctx.Done():
 			return
 		}
+		timer.Reset(s.remaining())
 	}
 }
 
+// remaining is the time to the deadline. There is none while the sandbox is being
+// paused; if it is not, watchDeadline is told.
 func (s *Sandbox) remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.record.State != StateRunning || s.pauseDue {
+		return MaxTimeout
+	}
 	return time.Until(s.deadline)
 }
 
-// expire decides whether the deadline has come: from then on it cannot be moved.
+// expire ends the sandbox if its deadline has come: from then on it cannot be moved.
+// One that is to be paused then begins to be. It reports whether it has ended.
 func (s *Sandbox) expire() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Until(s.deadline) > 0 {
-		return false
+	due := s.record.State == StateRunning && time.Until(s.deadline) <= 0
+	switch {
+	case s.ending != nil:
+		return true
+	case due && s.Lifecycle.Pause:
+		s.pauseDue = true
+		s.calls.Go(s.pauseAtDeadline) // not here: a pause waits for who calls this
+	case due:
+		s.decideEnd("its timeout was reached")
+		return true
 	}
-	s.over = true
-	return true
+	return false
 }
 
-// Kill ends the sandbox and returns when nothing of it is left.
-func (s *Sandbox) Kill() error { return s.end("it was killed") }
-
-// end closes the machine once, whoever asks first, and remembers why. All return
-// when nothing is left of it.
-func (s *Sandbox) end(reason string) error {
-	s.ending.Do(func() {
-		at := time.Now().UTC().Truncate(time.Microsecond)
-		s.mu.Lock()
-		s.over = true
-		s.logs.add(endedEntry(at, reason))
-		s.mu.Unlock()
-		s.host.bury(s, at, reason)
-		s.endErr = s.machine.Close()
-		s.mu.Lock()
-		for _, t := range s.transports {
-			t.CloseIdleConnections()
-		}
-		s.mu.Unlock()
-		// After a change of the deadline that is being recorded; there will be
-		// no other.
-		s.recording.Lock()
-		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
-		if err := s.host.cfg.Recorder.Ended(ctx, s.ID, at, reason); err != nil {
-			// The next start of a server ends the record.
-			s.endErr = errors.Join(s.endErr, fmt.Errorf("record the end: %w", err))
-		}
-		cancel()
-		s.recording.Unlock()
-		s.host.release()
-		close(s.done)
-		fields := []any{"sandbox_id", s.ID, "team", s.TeamID, "reason", reason}
-		if s.endErr != nil {
-			s.host.log.Error("sandbox ended, but not all of it could be removed", append(fields, "err", s.endErr)...)
-			return
-		}
-		s.host.log.Info("sandbox ended", fields...)
+// pauseAtDeadline pauses a sandbox whose time is over, unless it was given more
+// meanwhile. One that cannot be paused ends.
+func (s *Sandbox) pauseAtDeadline() {
+	err := s.alone(s.ctx, func() error {
+		return s.pause(s.ctx, func(r *Record) bool { return !time.Now().Before(r.EndAt) })
 	})
-	<-s.done
-	return s.endErr
-}
-
-func exitReason(err error) string {
-	if err == nil {
-		err = errors.New("its machine was closed")
+	s.mu.Lock()
+	s.pauseDue = false
+	s.noteDeadline()
+	s.mu.Unlock()
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		s.beginEnd(fmt.Sprintf("its timeout was reached, and it could not be paused: %v", err))
 	}
-	return err.Error()
 }

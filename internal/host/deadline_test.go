@@ -102,10 +102,11 @@ func TestDeadline(t *testing.T) {
 func TestDeadlineNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := newNotes(t)
-		recorder.failExtended = errors.New("disk full")
 		h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Recorder = recorder })
 		s := mustCreate(t, h, 60)
-		if err := s.SetTimeout(t.Context(), time.Hour); !errors.Is(err, recorder.failExtended) {
+		full := errors.New("disk full")
+		recorder.fail = failing(full, StateRunning)
+		if err := s.SetTimeout(t.Context(), time.Hour); !errors.Is(err, full) {
 			t.Fatal(err)
 		}
 		time.Sleep(61 * time.Second)
@@ -119,17 +120,18 @@ func TestDeadlineNotRecorded(t *testing.T) {
 // TestEndNotRecorded: a sandbox ends all the same, and whoever ended it is told.
 func TestEndNotRecorded(t *testing.T) {
 	recorder, eng := newNotes(t), &hosttest.Engine{}
-	recorder.failEnded = errors.New("disk full")
+	full := errors.New("disk full")
+	recorder.fail = failing(full, StateEnded)
 	h := New(Config{Engine: eng, Recorder: recorder, MaxSandboxes: 1})
 	s := mustCreate(t, h, 60)
-	if err := s.Kill(); !errors.Is(err, recorder.failEnded) {
+	if err := s.Kill(); !errors.Is(err, full) {
 		t.Error(err)
 	}
 	if !isOver(s) || eng.Machines()[0].Closed() != 1 || len(h.Live()) != 0 {
 		t.Error("something of it is left")
 	}
 	mustCreate(t, h, 60) // in its place
-	if err := h.Close(); !errors.Is(err, recorder.failEnded) {
+	if err := h.Close(); !errors.Is(err, full) {
 		t.Error(err)
 	}
 }
@@ -171,7 +173,7 @@ func TestEndsOnce(t *testing.T) {
 			func() { _ = s.Kill() },
 			func() { _ = s.Kill() },
 			func() { m.Die("of something") },
-			func() { s.BeginRun(time.Nanosecond)() },
+			func() { s.Ports().BeginRun(time.Nanosecond)() },
 			func() { _, _ = h.Of(t.Context(), "", s.ID) },
 			func() { _ = s.Samples() },
 		} {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/secret"
 )
 
 // TestEnding: a team is told why its sandbox ended, by the process that ended it,
@@ -51,7 +53,7 @@ func TestEnding(t *testing.T) {
 	if _, err := evicted.Of(t.Context(), "red", live.ID); err != ErrNotFound { //nolint:errorlint // it has not ended
 		t.Errorf("a record without an end: %v", err)
 	}
-	records.failEnding = errors.New("disk I/O error")
+	records.failGet = errors.New("disk I/O error")
 	if _, err := evicted.Of(t.Context(), "red", s.ID); err != ErrNotFound { //nolint:errorlint // no reason is no reason
 		t.Errorf("records that cannot be read: %v", err)
 	}
@@ -60,37 +62,65 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestEndOf: who has a sandbox's access token is told why it ended.
+// TestEndOf: who has a sandbox's access token is told why it ended, by the process
+// that ended it and by one after it. Nobody else makes it look for a record.
 func TestEndOf(t *testing.T) {
-	h := newHost(t, &hosttest.Engine{}, nil)
-	secure := mustCreate(t, h, 60)
-	open, err := h.Create(t.Context(), CreateRequest{})
+	key, records := secret.New(), newNotes(t)
+	configure := func(c *Config) { c.Recorder, c.Key = records, key }
+	before := newHost(t, &hosttest.Engine{}, configure)
+	secure, live := mustCreate(t, before, 60), mustCreate(t, before, 60)
+	open, err := before.Create(t.Context(), CreateRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*Sandbox{secure, open} {
-		if _, known := h.EndOf(s.ID, s.Token); known {
+		if _, known := before.EndOf(t.Context(), s.ID, s.Token); known {
 			t.Error("it has not ended")
 		}
 		if err := s.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	after := newHost(t, &hosttest.Engine{}, configure)
+	other := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Recorder = records })
 	for _, test := range []struct {
 		name, id, token string
-		known           bool
+		host            *Host
+		known, looks    bool
 	}{
-		{"its token", secure.ID, secure.Token, true},
-		{"another token", secure.ID, newToken(), false},
-		{"none", secure.ID, "", false},
-		{"none, of a sandbox without", open.ID, "", false},
-		{"the token of another", open.ID, secure.Token, false},
-		{"a sandbox that never was", newID("i"), secure.Token, false},
+		{"its token", secure.ID, secure.Token, before, true, false},
+		{"its token, after a restart", secure.ID, secure.Token, after, true, true},
+		{"its token, for a host of another key", secure.ID, secure.Token, other, false, false},
+		{"another token", secure.ID, live.Token, after, false, false},
+		{"the traffic token", secure.ID, key.Token(secret.Traffic, secure.ID, 1), after, false, false},
+		{"the token of another generation", secure.ID, key.Token(secret.Access, secure.ID, 2), after, false, true},
+		{"none", secure.ID, "", after, false, false},
+		{"none, of a sandbox without", open.ID, "", after, false, false},
+		{"what would be the token of a sandbox without", open.ID, key.Token(secret.Access, open.ID, 1), after, false, true},
+		{"the token of another", open.ID, secure.Token, after, false, false},
+		{"a sandbox that never was", newID("i"), secure.Token, after, false, false},
+		{"one that lives", live.ID, live.Token, after, false, true},
 	} {
-		if why, known := h.EndOf(test.id, test.token); known != test.known || known && why.Reason != "it was killed" {
+		looked := false
+		test.host.cfg.Recorder = looking{records, &looked}
+		if why, known := test.host.EndOf(t.Context(), test.id, test.token); known != test.known || known && why.Reason != "it was killed" {
 			t.Errorf("%s: %v, %v", test.name, why, known)
 		}
+		if looked != test.looks {
+			t.Errorf("%s: looked for a record: %v", test.name, looked)
+		}
 	}
+}
+
+// looking is a Recorder that says whether it was asked.
+type looking struct {
+	Recorder
+	looked *bool
+}
+
+func (l looking) Get(ctx context.Context, id string) (Record, error) {
+	*l.looked = true
+	return l.Recorder.Get(ctx, id)
 }
 
 // TestClosedNetworkIsSaid: a sandbox that was promised internet access by its
@@ -124,9 +154,13 @@ func TestClosedNetworkIsSaid(t *testing.T) {
 
 // TestTemplateList: what is listed is what a create takes, and uses are counted.
 func TestTemplateList(t *testing.T) {
-	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.TemplateAliases = []string{"tpl-1", "base"} })
+	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Templates = Toolchain(Template{}, "tpl-1", "base") })
 	seen := map[string]bool{}
-	for _, info := range h.Templates() {
+	infos, err := h.Templates(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
 		if seen[info.Name] || info.Uses != 0 || !info.UsedAt.IsZero() || info.Limits != defaultLimits {
 			t.Errorf("%+v", info)
 		}
@@ -141,12 +175,12 @@ func TestTemplateList(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 	for ref, want := range map[string]string{"": "base", "tpl-1": "tpl-1", "base:latest": "base", "base:default": "base"} {
-		if got, err := h.Template(ref); err != nil || got.Name != want || got.Uses != 1 || got.UsedAt.IsZero() {
+		if got, err := h.Template(t.Context(), "", ref); err != nil || got.Name != want || got.Uses != 1 || got.UsedAt.IsZero() {
 			t.Errorf("%q: %+v, %v", ref, got, err)
 		}
 	}
 	for _, ref := range []string{"mine", "base:v9", ":default", "BASE"} {
-		if got, err := h.Template(ref); !errors.Is(err, ErrUnknownTemplate) {
+		if got, err := h.Template(t.Context(), "", ref); !errors.Is(err, ErrUnknownTemplate) {
 			t.Errorf("%q: %+v, %v", ref, got, err)
 		}
 	}

@@ -2,11 +2,9 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/host/hosttest"
 )
@@ -39,74 +37,94 @@ func mustCreate(t testing.TB, h *Host, seconds int) *Sandbox {
 	return s
 }
 
-// record is what a Recorder was told of one sandbox.
+// history is what a Recorder was told of one sandbox.
 type history struct {
-	record   Record
-	extended []time.Time
-	ended    []string // reasons
-	endedAt  time.Time
+	record Record   // the last that was written
+	states []State  // that were written, one after the other
+	ended  []string // reasons; also of an end that was not written
 }
 
-// notes is a Recorder that checks the order of its calls, as Recorder promises
-// it, and fails if it is told to.
+// notes is a Recorder that checks what it is told, as Recorder promises it, and
+// fails if it is told to.
 type notes struct {
 	t  testing.TB
 	mu sync.Mutex
 	of map[string]*history
 
-	failCreated, failExtended, failEnded, failEnding error
+	// fail, if it is not nil, is asked before each Put.
+	fail             func(Record) error
+	failGet, failAll error
 }
 
 func newNotes(t testing.TB) *notes { return &notes{t: t, of: map[string]*history{}} }
 
-func (n *notes) Created(_ context.Context, r Record) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.of[r.ID] != nil {
-		n.t.Errorf("%s: created twice", r.ID)
+// failing has every Put of a state fail.
+func failing(err error, states ...State) func(Record) error {
+	return func(r Record) error {
+		if slices.Contains(states, r.State) {
+			return err
+		}
+		return nil
 	}
-	n.of[r.ID] = &history{record: r}
-	return n.failCreated
 }
 
-func (n *notes) Extended(_ context.Context, id string, endAt time.Time) error {
+func (n *notes) Put(ctx context.Context, r Record) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := n.of[id]
-	if h == nil || len(h.ended) > 0 {
-		n.t.Errorf("%s: extended before it was created or after it ended: %+v", id, h)
-		return fmt.Errorf("no live record of %s", id)
+	if err := ctx.Err(); err != nil {
+		n.t.Errorf("%s: a record is given up with its client: %v", r.ID, err)
 	}
-	if n.failExtended == nil {
-		h.extended = append(h.extended, endAt)
+	h := n.of[r.ID]
+	if h == nil {
+		h = &history{}
+		n.of[r.ID] = h
 	}
-	return n.failExtended
+	switch from := h.record.State; {
+	case len(h.ended) > 0:
+		n.t.Errorf("%s: %s after its end: %+v", r.ID, r.State, h)
+	case (r.State == StateEnded) != (r.Reason != "" && !r.EndedAt.IsZero() && r.Env == nil) && r.State == StateEnded:
+		n.t.Errorf("%s: an end without reason or time, or with secrets: %+v", r.ID, r)
+	case r.State != StateBooting && r.State != StateEnded && from == "" && n.fail == nil:
+		n.t.Errorf("%s: begins as %s", r.ID, r.State)
+	}
+	if r.State == StateEnded {
+		h.ended = append(h.ended, r.Reason)
+	}
+	if n.fail != nil {
+		if err := n.fail(r); err != nil {
+			return err
+		}
+	}
+	h.record, h.states = r, append(h.states, r.State)
+	return nil
 }
 
-func (n *notes) Ended(_ context.Context, id string, at time.Time, reason string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	h := n.of[id]
-	if h == nil || len(h.ended) > 0 {
-		n.t.Errorf("%s: ended before it was created or twice: %+v", id, h)
-		return fmt.Errorf("no live record of %s", id)
-	}
-	h.ended, h.endedAt = append(h.ended, reason), at
-	return n.failEnded
-}
-
-func (n *notes) Ending(_ context.Context, id string) (Ending, error) {
+func (n *notes) Get(_ context.Context, id string) (Record, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := n.of[id]
 	switch {
-	case n.failEnding != nil:
-		return Ending{}, n.failEnding
-	case h == nil || len(h.ended) == 0:
-		return Ending{}, ErrNotFound
+	case n.failGet != nil:
+		return Record{}, n.failGet
+	case h == nil || h.record.State == "":
+		return Record{}, ErrNotFound
 	}
-	r := h.record
-	return Ending{TeamID: r.TeamID, TemplateID: r.TemplateID, StartedAt: r.StartedAt, EndedAt: h.endedAt, Reason: h.ended[0]}, nil
+	return h.record, nil
+}
+
+func (n *notes) Live(context.Context) ([]Record, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failAll != nil {
+		return nil, n.failAll
+	}
+	var live []Record
+	for _, h := range n.of {
+		if s := h.record.State; s != "" && s != StateEnded {
+			live = append(live, h.record)
+		}
+	}
+	return live, nil
 }
 
 // history returns a copy of what was told of a sandbox.
@@ -114,7 +132,7 @@ func (n *notes) history(id string) history {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if h := n.of[id]; h != nil {
-		return history{h.record, slices.Clone(h.extended), slices.Clone(h.ended), h.endedAt}
+		return history{h.record, slices.Clone(h.states), slices.Clone(h.ended)}
 	}
 	return history{}
 }

@@ -1,5 +1,9 @@
-// Package host is a sandbox's life: create, time out, watch, kill. It knows
-// neither HTTP routes nor any engine's types.
+// Package host is a sandbox's life: create, time out, watch, pause, resume, kill. It
+// knows neither HTTP routes nor any engine's types.
+//
+// A sandbox is a record and a state; its machine can be replaced. Every change of
+// state is made by one function, Sandbox.become, which writes it before anybody is
+// told.
 package host
 
 import (
@@ -7,7 +11,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,23 +20,14 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/secret"
 )
-
-// Template is a root filesystem that sandboxes boot from, with what runs inside.
-type Template struct {
-	Root  string   // folder that becomes "/"
-	Guest []string // first process
-	Env   []string // its environment
-}
 
 // Config configures a Host. The zero value of the optional fields is safe.
 type Config struct {
-	Engine   engine.Engine
-	Template Template
-	// TemplateAliases are names of Template beside those that every host knows.
-	TemplateAliases []string
-	// Timeout is the lifetime of a sandbox that asks for none; zero means
-	// MaxTimeout.
+	Engine    engine.Engine
+	Templates Templates // nil is a Toolchain of nothing
+	// Timeout is that of a sandbox that asks for none; zero means MaxTimeout.
 	Timeout time.Duration
 	// MaxSandboxes bounds the sandboxes that live or are being made; zero means
 	// what the machine's memory carries, see defaultMaxSandboxes.
@@ -44,8 +38,16 @@ type Config struct {
 	// the boot).
 	Boots     int
 	QueueTime time.Duration
-	Recorder  Recorder     // nil keeps no records
-	Logger    *slog.Logger // nil discards
+	// Recorder keeps records beyond this host; nil keeps none: then nothing is
+	// left when the host closes, also of paused sandboxes.
+	Recorder Recorder
+	// Key is what tokens are derived from: with the same one the next host knows
+	// those of this one. Nil is a random one.
+	Key *secret.Key
+	// ImageDir is the folder of paused sandboxes' images, which is made when it is
+	// needed. It belongs to this host alone. Empty means that none can be paused.
+	ImageDir string
+	Logger   *slog.Logger // nil discards
 }
 
 // MaxTimeout is the longest life a sandbox may ask for at a time.
@@ -77,25 +79,25 @@ type Host struct {
 	log   *slog.Logger
 	boots chan struct{} // a place for each boot under way
 
-	templates []string  // names that a sandbox can be made from
-	started   time.Time // UTC
+	started time.Time // UTC
+	keeps   bool      // records outlive the host
 
 	ctx    context.Context // done when the host closes
 	cancel context.CancelFunc
 
-	mu       sync.Mutex
-	boxes    map[string]*Sandbox
-	public   map[string]*Sandbox            // by public id
-	tokens   map[[sha256.Size]byte]*Sandbox // by the hash of the access token
-	taken    int                            // sandboxes that live, are being made or are being taken away
-	used     map[string]templateUse         // by template
-	ended    map[string]tombstone           // by id
-	order    []string                       // of ended, oldest first
-	failedAt time.Time                      // of the last create that failed by the host's fault
-	failure  error
-	closed   bool
-	busy     sync.WaitGroup // creates under way
-	live     sync.WaitGroup // sandboxes of which something is left
+	mu        sync.Mutex
+	sandboxes map[string]*Sandbox            // that have not ended, by id
+	public    map[string]*Sandbox            // by public id
+	tokens    map[[sha256.Size]byte]*Sandbox // by the hash of the access token
+	taken     int                            // sandboxes that have, are to have or had just now a machine
+	used      map[string]templateUse         // by template
+	ended     map[string]tombstone           // by id
+	order     []string                       // of ended, oldest first
+	failedAt  time.Time                      // of the last create that failed by the host's fault
+	failure   error
+	closed    bool
+	busy      sync.WaitGroup // creates and resumes under way
+	live      sync.WaitGroup // sandboxes of which something is left
 }
 
 // New returns a host.
@@ -115,145 +117,54 @@ func New(cfg Config) *Host {
 	if cfg.QueueTime == 0 {
 		cfg.QueueTime = 30 * time.Second
 	}
-	if cfg.Recorder == nil {
+	keeps := cfg.Recorder != nil
+	if !keeps {
 		cfg.Recorder = noRecords{}
 	}
+	if cfg.Templates == nil {
+		cfg.Templates = Toolchain(Template{})
+	}
+	if cfg.Key == nil {
+		cfg.Key = secret.New()
+	}
 	h := &Host{
-		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots),
-		templates: templateNames(cfg.TemplateAliases), started: time.Now().UTC(),
-		boxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
+		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots), started: time.Now().UTC(), keeps: keeps,
+		sandboxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{},
+		used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
 
-// Create boots a sandbox and returns once its guest has answered and the
-// Recorder knows of it. The errors that wrap ErrInvalid, ErrUnknownTemplate,
-// ErrNotEnforceable and ErrBusy are the caller's to act on.
-func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
-	s, asked, err := h.plan(req)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.admit(); err != nil {
-		return nil, err
-	}
-	defer h.busy.Done()
-	err = h.boot(ctx, s, req, asked)
-	if err != nil {
-		h.release()
-		if req.Limits == nil { // else they may be what it could not live with
-			h.remember(ctx, err)
-		}
-		return nil, err
-	}
-	h.log.Info("sandbox created", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(s.booted))
-	return s, nil
-}
-
-// boot is Create with a place for the sandbox.
-func (h *Host) boot(ctx context.Context, s *Sandbox, req CreateRequest, asked map[string]bool) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(h.ctx, func() { cancel(ErrClosing) })()
-	leave, err := h.queue(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	bootCtx, cancelBoot := context.WithTimeout(ctx, bootTimeout)
-	defer cancelBoot()
-	s.booted = time.Now()
-	s.machine, err = h.cfg.Engine.Start(bootCtx, h.spec(s))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.machine.Close())
-		}
-	}()
-	for _, name := range s.machine.Unenforced() {
-		if asked[name] {
-			return fmt.Errorf("%w: %s", ErrNotEnforceable, name)
-		}
-	}
-	if err := s.greet(bootCtx, req.EnvVars, req.Warm); err != nil {
-		return fmt.Errorf("guest of %s: %w", s.ID, err)
-	}
-	return h.handOut(ctx, s)
-}
-
-// handOut records a sandbox and makes it reachable, unless nobody wants it any
-// more.
-func (h *Host) handOut(ctx context.Context, s *Sandbox) error {
-	// A client that gives up now must not leave it open whether there is a
-	// record.
-	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
-	// Its life begins here: neither waiting nor booting is taken off its time.
-	// Microseconds are what records and cursors of lists hold.
-	now := time.Now()
-	s.StartedAt, s.deadline = now.UTC().Truncate(time.Microsecond), now.Add(s.timeout)
-	s.addLog(createdEntry(s.StartedAt, s.TemplateID))
-	s.warnOfClosedNetwork()
-	err := h.cfg.Recorder.Created(recordCtx, s.record())
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	if err == nil {
-		h.mu.Lock()
-		if h.closed {
-			err = ErrClosing
-		} else {
-			h.boxes[s.ID], h.public[s.PublicID] = s, s
-			h.used[s.TemplateID] = templateUse{h.used[s.TemplateID].count + 1, s.StartedAt}
-			if s.Token != "" {
-				h.tokens[sha256.Sum256([]byte(s.Token))] = s
-			}
-			h.live.Add(1)
-		}
-		h.mu.Unlock()
-	}
-	if err != nil {
-		// Also if the record failed: it may be there nevertheless.
-		return errors.Join(fmt.Errorf("sandbox %s is not handed out: %w", s.ID, err),
-			h.cfg.Recorder.Ended(recordCtx, s.ID, time.Now().UTC(), "it was never handed out"))
-	}
-	s.watchers.Go(s.watchLife)
-	s.watchers.Go(s.watchMemory)
-	s.watchers.Go(s.watchUsage)
-	go func() {
-		<-s.done
-		s.watchers.Wait()
-		h.live.Done()
-	}()
-	return nil
-}
-
-// spec is the machine for a sandbox. Its environment is the template's: what belongs
-// to the sandbox its guest is told by greet.
-func (h *Host) spec(s *Sandbox) engine.Spec {
-	return engine.Spec{
-		ID: s.ID, Root: h.cfg.Template.Root, Args: h.cfg.Template.Guest, Env: slices.Clone(h.cfg.Template.Env), Hostname: "cubby",
-		Limits: engine.Limits{
-			Memory: int64(s.Limits.MemoryMB) << 20, CPUs: s.Limits.CPUs, Disk: int64(s.Limits.DiskMB) << 20, PIDs: s.Limits.PIDs,
-		},
+// insert makes a sandbox reachable. The caller holds h.mu.
+func (h *Host) insert(s *Sandbox) {
+	h.sandboxes[s.ID], h.public[s.PublicID] = s, s
+	if s.Token != "" {
+		h.tokens[sha256.Sum256([]byte(s.Token))] = s
 	}
 }
 
-// Get returns a live sandbox of any team, for the data plane, or an error that
-// wraps ErrNotFound.
+// forget undoes insert. The caller holds h.mu.
+func (h *Host) forget(s *Sandbox) {
+	delete(h.sandboxes, s.ID)
+	delete(h.public, s.PublicID)
+	if s.Token != "" {
+		delete(h.tokens, sha256.Sum256([]byte(s.Token)))
+	}
+}
+
+// Get returns a sandbox of any team that has not ended, for the data plane, or an
+// error that wraps ErrNotFound.
 func (h *Host) Get(id string) (*Sandbox, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s, ok := h.boxes[id]; ok {
+	if s, ok := h.sandboxes[id]; ok {
 		return s, nil
 	}
 	return nil, ErrNotFound
 }
 
-// GetPublic returns the live sandbox with a public id, or an error that wraps
+// GetPublic returns the sandbox with a public id, as Get does, or an error that wraps
 // ErrNotFound.
 func (h *Host) GetPublic(id string) (*Sandbox, error) {
 	h.mu.Lock()
@@ -264,30 +175,31 @@ func (h *Host) GetPublic(id string) (*Sandbox, error) {
 	return nil, ErrNotFound
 }
 
-// Of returns a live sandbox of a team. For one of another team the error is the
-// same as for one that never was; for one of this team that ended, here or in a
-// server before this one, it is an *EndedError. Both wrap ErrNotFound.
+// Of returns a team's sandbox that has not ended. For one of another team the error
+// is the same as for one that never was; for one of this team that ended, here or in
+// a server before this one, it is an *EndedError. Both wrap ErrNotFound.
 func (h *Host) Of(ctx context.Context, teamID, id string) (*Sandbox, error) {
 	h.mu.Lock()
-	s, grave := h.boxes[id], h.ended[id]
+	s, t := h.sandboxes[id], h.ended[id]
 	h.mu.Unlock()
 	if s != nil && s.TeamID == teamID {
 		return s, nil
 	}
-	if grave.reason != "" && grave.teamID == teamID {
-		return nil, &EndedError{ID: id, At: grave.at, Reason: grave.reason}
+	if t.reason != "" && t.teamID == teamID {
+		return nil, &EndedError{ID: id, At: t.at, Reason: t.reason}
 	}
-	if ending, ok := h.ending(ctx, teamID, id); ok {
-		return nil, &EndedError{ID: id, At: ending.EndedAt, Reason: ending.Reason}
+	if r, ok := h.recordOfEnded(ctx, id); ok && r.TeamID == teamID {
+		return nil, &EndedError{ID: id, At: r.EndedAt, Reason: r.Reason}
 	}
 	return nil, ErrNotFound
 }
 
-// Live returns every live sandbox, newest first; those of the same moment by id.
+// Live returns every sandbox that has not ended, paused ones too, newest first; those
+// of the same moment by id.
 func (h *Host) Live() []*Sandbox {
 	h.mu.Lock()
-	all := make([]*Sandbox, 0, len(h.boxes))
-	for _, s := range h.boxes {
+	all := make([]*Sandbox, 0, len(h.sandboxes))
+	for _, s := range h.sandboxes {
 		all = append(all, s)
 	}
 	h.mu.Unlock()
@@ -300,7 +212,7 @@ func (h *Host) Live() []*Sandbox {
 	return all
 }
 
-// ByToken returns the live sandbox that has an access token. The empty token is
+// ByToken returns the sandbox that has an access token and has not ended. The empty token is
 // nobody's. How long it takes says nothing about any token: they are found by
 // their hash.
 func (h *Host) ByToken(token string) (*Sandbox, bool) {
@@ -327,8 +239,8 @@ func (h *Host) Ready() error {
 	return nil
 }
 
-// remember keeps what a create failed of, if that was the host's fault.
-func (h *Host) remember(ctx context.Context, err error) {
+// rememberFailure keeps what a create failed of, if that was the host's fault.
+func (h *Host) rememberFailure(ctx context.Context, err error) {
 	if ctx.Err() != nil || errors.Is(err, ErrNotEnforceable) || errors.Is(err, ErrBusy) || errors.Is(err, ErrClosing) {
 		return
 	}
@@ -337,19 +249,20 @@ func (h *Host) remember(ctx context.Context, err error) {
 	h.failedAt, h.failure = time.Now(), err
 }
 
-// Close ends every sandbox and waits for whatever it started. Creates that wait
-// or boot are given up.
+// Close ends every sandbox that is not paused and waits for whatever it started; what
+// is paused is left to the next host with the same records. Creates and resumes that
+// wait or boot are given up.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
 	h.cancel()
 	h.busy.Wait()
-	boxes := h.Live()
-	errs := make([]error, len(boxes))
+	all := h.Live()
+	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, s := range boxes {
-		wg.Go(func() { errs[i] = s.end("the server was stopped") })
+	for i, s := range all {
+		wg.Go(func() { errs[i] = s.putDown() })
 	}
 	wg.Wait()
 	h.live.Wait() // also those that had begun to end by themselves
@@ -362,10 +275,4 @@ func newID(letter string) string {
 	var b [13]byte
 	rand.Read(b[:])
 	return letter + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))[:20]
-}
-
-func newToken() string {
-	var b [24]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }

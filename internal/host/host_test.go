@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // What needs a machine is tested through package embedded.
 
-func TestLifetime(t *testing.T) {
+func TestTimeoutOf(t *testing.T) {
 	seconds := func(n int) *int { return &n }
 	for _, test := range []struct {
 		name string
@@ -29,7 +30,7 @@ func TestLifetime(t *testing.T) {
 		{"overflows a duration", seconds(math.MaxInt), 0, ErrInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := lifetime(test.in, 5*time.Minute)
+			got, err := timeoutOf(test.in, 5*time.Minute)
 			if got != test.want || !errors.Is(err, test.err) {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -38,18 +39,22 @@ func TestLifetime(t *testing.T) {
 }
 
 func TestMergeLimits(t *testing.T) {
-	limits, asked, err := mergeLimits(nil)
-	if err != nil || limits != defaultLimits || len(asked) != 0 {
-		t.Errorf("nothing asked: %+v %v %v", limits, asked, err)
+	limits, asked := mergeLimits(defaultLimits, nil)
+	if limits != defaultLimits || len(asked) != 0 {
+		t.Errorf("nothing asked: %+v %v", limits, asked)
 	}
-	limits, asked, err = mergeLimits(&protocol.Limits{MemoryMB: 64, CPUs: 0.5})
-	if err != nil || limits.MemoryMB != 64 || limits.CPUs != 0.5 || limits.DiskMB != defaultLimits.DiskMB ||
-		!asked["memory"] || !asked["cpu"] || asked["disk"] {
-		t.Errorf("some asked: %+v %v %v", limits, asked, err)
+	limits, asked = mergeLimits(defaultLimits, &protocol.Limits{MemoryMB: 64, CPUs: 0.5})
+	if limits.MemoryMB != 64 || limits.CPUs != 0.5 || limits.DiskMB != defaultLimits.DiskMB || !slices.Equal(asked, []string{"memory", "cpu"}) {
+		t.Errorf("some asked: %+v %v", limits, asked)
 	}
 	for _, bad := range []protocol.Limits{{MemoryMB: -1}, {CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {DiskMB: 1 << 30}, {PIDs: 1}} {
-		if _, _, err := mergeLimits(&bad); !errors.Is(err, ErrInvalid) {
+		if err := checkLimits(&bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	for _, good := range []*protocol.Limits{nil, {}, {MemoryMB: 16, CPUs: 0.01, DiskMB: 1, PIDs: 8}} {
+		if err := checkLimits(good); err != nil {
+			t.Errorf("%+v: %v", good, err)
 		}
 	}
 }
@@ -69,18 +74,17 @@ func TestIDs(t *testing.T) {
 // TestTombstones: ended sandboxes are remembered, but not for ever.
 func TestTombstones(t *testing.T) {
 	h := New(Config{})
-	for i := range tombstones + 10 {
-		s := &Sandbox{ID: newID("i")}
-		h.boxes[s.ID] = s
-		if !h.bury(s, time.Now(), "test") || h.bury(s, time.Now(), "again") {
-			t.Fatalf("sandbox %d", i)
-		}
+	for i := range maxTombstones + 10 {
+		s := h.newSandbox(Record{Identity: Identity{ID: newID("i")}})
+		h.insert(s)
+		h.remove(s, time.Now(), "test")
+		h.remove(s, time.Now(), "again")
 		var ended *EndedError
 		if _, err := h.Of(t.Context(), "", s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
 			t.Fatalf("sandbox %d: %v", i, err)
 		}
 	}
-	if len(h.ended) != tombstones || len(h.order) != tombstones {
+	if len(h.ended) != maxTombstones || len(h.order) != maxTombstones {
 		t.Errorf("%d remembered", len(h.ended))
 	}
 }

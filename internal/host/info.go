@@ -10,6 +10,7 @@ import (
 // decides who may reach it. What it points to is not to be changed.
 type Info struct {
 	ID, TeamID, TemplateID string
+	State                  State
 	// PublicID, Token, ContextToken, TrafficToken and MaskRequestHost are those of
 	// [Sandbox].
 	PublicID            string
@@ -28,7 +29,7 @@ type Info struct {
 // Info describes the sandbox as it is now.
 func (s *Sandbox) Info() Info {
 	return Info{
-		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID,
+		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: s.State(),
 		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
 		Metadata: s.Metadata, AllowInternetAccess: s.AllowInternetAccess, Network: s.Network,
 		StartedAt: s.StartedAt, EndAt: s.EndAt(), Limits: s.Limits, LimitsNotEnforced: s.LimitsNotEnforced(),

@@ -20,15 +20,16 @@ const guestTimeout = 20 * time.Second
 // and not to its machine: who it is, its tokens, variables and limits, and the
 // languages whose kernels start at once. It can be repeated, with the same or with
 // other values.
-func (s *Sandbox) greet(ctx context.Context, env map[string]string, warm []string) error {
+func (m *machine) greet(ctx context.Context) error {
+	s := m.s
 	body, err := json.Marshal(protocol.InitRequest{
-		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: env, DefaultUser: "user", DefaultWorkdir: "/home/user",
-		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: warm,
+		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: s.Env, DefaultUser: "user", DefaultWorkdir: "/home/user",
+		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: s.Warm,
 	})
 	if err != nil {
 		return err
 	}
-	header, err := s.tell(ctx, "/init", body)
+	header, err := m.tell(ctx, "/init", body)
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func (s *Sandbox) greet(ctx context.Context, env map[string]string, warm []strin
 }
 
 // tell posts one of the host's own requests to the guest's envd.
-func (s *Sandbox) tell(ctx context.Context, path string, body []byte) (http.Header, error) {
+func (m *machine) tell(ctx context.Context, path string, body []byte) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+path, bytes.NewReader(body))
@@ -47,8 +48,8 @@ func (s *Sandbox) tell(ctx context.Context, path string, body []byte) (http.Head
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(protocol.HeaderHostToken, s.hostToken)
-	resp, err := s.Transport(protocol.EnvdPort).RoundTrip(req)
+	req.Header.Set(protocol.HeaderHostToken, m.s.hostToken)
+	resp, err := m.guest().RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

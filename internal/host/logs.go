@@ -42,19 +42,19 @@ func (s *Sandbox) Logs() []LogEntry {
 // wraps ErrNotFound.
 func (h *Host) Logs(ctx context.Context, teamID, id string) ([]LogEntry, error) {
 	h.mu.Lock()
-	s, grave := h.boxes[id], h.ended[id]
+	s, t := h.sandboxes[id], h.ended[id]
 	h.mu.Unlock()
 	switch {
 	case s != nil && s.TeamID == teamID:
 		return s.Logs(), nil
-	case grave.reason != "" && grave.teamID == teamID:
-		return grave.logs, nil
+	case t.reason != "" && t.teamID == teamID:
+		return t.logs, nil
 	}
-	ending, ok := h.ending(ctx, teamID, id)
-	if !ok {
+	r, ok := h.recordOfEnded(ctx, id)
+	if !ok || r.TeamID != teamID {
 		return nil, ErrNotFound
 	}
-	return []LogEntry{createdEntry(ending.StartedAt, ending.TemplateID), endedEntry(ending.EndedAt, ending.Reason)}, nil
+	return []LogEntry{createdEntry(r.StartedAt, r.TemplateID), endedEntry(r.EndedAt, r.Reason)}, nil
 }
 
 // warnOfClosedNetwork says once that a client that asked for internet access has

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
@@ -24,67 +23,67 @@ const (
 	killAfter     = 10 * time.Second
 )
 
-// far is where a sandbox beyond its limit ends at once, in bytes. At full speed a
-// program gets there from the default limit in half a second. The engine's own
-// wall, if it has one, stands behind it.
-func far(limit int64) int64 { return 2*limit + 256<<20 }
+// hardCeiling is where a sandbox beyond its limit ends at once, in bytes. At full
+// speed a program gets there from the default limit in half a second. The engine's
+// own wall, if it has one, stands behind it.
+func hardCeiling(limit int64) int64 { return 2*limit + 256<<20 }
 
 // watchMemory enforces the memory limit where the offender can be chosen: a
 // cgroup would kill a process of its own choice, perhaps the sandbox's kernel.
-func (s *Sandbox) watchMemory() {
-	limit := int64(s.Limits.MemoryMB) << 20
+func (m *machine) watchMemory() {
+	limit := int64(m.s.Limits.MemoryMB) << 20
 	var last int64
 	var over time.Time  // since when the limit is passed
 	var asked time.Time // for the whole run
-	ceiling := far(limit)
+	ceiling := hardCeiling(limit)
 	poll := busyPoll
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	for {
 		select {
-		case <-s.done:
+		case <-m.ctx.Done():
 			return
 		case <-timer.C:
 		}
-		u, err := s.machine.Usage(context.Background())
+		u, err := m.Usage(m.ctx)
 		if err != nil {
-			// It is ending, and watchLife will say why; or there is no more
+			// It is ending, and watchExit will say why; or there is no more
 			// telling what it uses, and it must not go on.
 			select {
-			case <-s.done:
+			case <-m.ctx.Done():
 			case <-time.After(time.Second):
-				s.end("its memory cannot be measured: " + err.Error())
+				m.fail("its memory cannot be measured: " + err.Error())
 			}
 			return
 		}
 		switch {
 		case u.MaxOverhead > 0 && u.Overhead > u.MaxOverhead:
-			s.end("its kernel's own memory was exhausted (too many files, sockets or processes)")
+			m.fail("its kernel's own memory was exhausted (too many files, sockets or processes)")
 			return
 		case u.Memory > ceiling && !over.IsZero():
-			s.end("it was out of memory, and grew faster than its processes could be killed")
+			m.fail("it was out of memory, and grew faster than its processes could be killed")
 			return
 		case u.Memory <= limit:
 			over, asked = time.Time{}, time.Time{}
 		case over.IsZero():
 			// This process may not have run for a while itself: the guest gets
 			// its chance all the same.
-			over, ceiling = time.Now(), max(far(limit), u.Memory+limit/2+128<<20)
+			over, ceiling = time.Now(), max(hardCeiling(limit), u.Memory+limit/2+128<<20)
 			// The guest is about to look for a victim: on a busy machine it must
 			// not wait for the processor behind the one that grows.
-			if m, ok := s.machine.(engine.Slower); ok {
-				m.Slow(max(limit/8, 32<<20))
+			if slower, ok := m.Machine.(engine.Slower); ok {
+				slower.Slow(max(limit/8, 32<<20))
 			}
-			s.relieve(false)
+			m.relieve(false)
 		case time.Since(over) > killAfter:
-			s.end("it was out of memory, and killing its processes did not help")
+			m.fail("it was out of memory, and killing its processes did not help")
 			return
 		case time.Since(over) > wholeRunAfter && time.Since(asked) > againAfter:
 			asked = time.Now()
-			s.relieve(true)
+			m.relieve(true)
 		}
 		poll = idlePoll
-		if s.runs.Load() > 0 || u.Memory > last || u.Memory > limit/2 {
+		if m.runs.Load() > 0 || u.Memory > last || u.Memory > limit/2 {
 			poll = busyPoll
 		}
 		last = u.Memory
@@ -94,14 +93,14 @@ func (s *Sandbox) watchMemory() {
 
 // relieve asks the guest to free memory. It does not wait: the ladder goes on by
 // what the memory file says, not by what the guest answers.
-func (s *Sandbox) relieve(wholeRun bool) {
+func (m *machine) relieve(wholeRun bool) {
 	body := []byte(`{"whole_run":false}`)
 	if wholeRun {
 		body = []byte(`{"whole_run":true}`)
 	}
-	s.watchers.Go(func() {
-		if _, err := s.tell(context.Background(), "/cubby/oom", body); err != nil {
-			s.host.log.Warn("guest did not free memory", "sandbox_id", s.ID, "err", err)
+	m.watchers.Go(func() {
+		if _, err := m.tell(m.ctx, "/cubby/oom", body); err != nil {
+			m.s.host.log.Warn("guest did not free memory", "sandbox_id", m.s.ID, "err", err)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/engine"
@@ -38,22 +37,22 @@ func CPUCount(l protocol.Limits) int { return max(1, int(l.CPUs)) }
 func (s *Sandbox) CPUCount() int { return CPUCount(s.Limits) }
 
 // watchUsage takes a sample at once and then every five seconds.
-func (s *Sandbox) watchUsage() {
+func (m *machine) watchUsage() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	var last time.Duration
-	at := s.booted
+	at := m.booted
 	for {
-		u, err1 := s.machine.Usage(context.Background())
-		cpu, err2 := s.machine.CPUTime(context.Background())
+		u, err1 := m.Usage(m.ctx)
+		cpu, err2 := m.CPUTime(m.ctx)
 		if err1 == nil && err2 == nil { // else watchMemory says so
 			now := time.Now()
-			s.addSample(now, u, cpu-last, now.Sub(at))
+			m.s.addSample(now, u, cpu-last, now.Sub(at))
 			last, at = cpu, now
 		}
 		select {
 		case <-ticker.C:
-		case <-s.done:
+		case <-m.ctx.Done():
 			return
 		}
 	}

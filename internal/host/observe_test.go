@@ -65,7 +65,7 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		logs, err := h.Logs(t.Context(), "", s.ID)
-		if err != nil || len(logs) != graveLogs || logs[len(logs)-1].Message != "Sandbox ended: it was killed" {
+		if err != nil || len(logs) != tombstoneLogs || logs[len(logs)-1].Message != "Sandbox ended: it was killed" {
 			t.Errorf("%d entries after the end: %v", len(logs), err)
 		}
 	})

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +21,7 @@ type CreateRequest struct {
 	// Secure gives the sandbox an access token; without it whoever can route a
 	// request to the sandbox may use it.
 	Secure bool
-	// DefaultTimeout is the lifetime if the client asks for none; zero means
+	// DefaultTimeout is the timeout if the client asks for none; zero means
 	// the host's.
 	DefaultTimeout time.Duration
 }
@@ -46,59 +47,55 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-// plan makes the sandbox that a request describes, without its machine, and says
-// which limits were asked for.
-func (h *Host) plan(req CreateRequest) (*Sandbox, map[string]bool, error) {
-	limits, asked, err := mergeLimits(req.Limits)
-	if err != nil {
-		return nil, nil, err
+// plan makes the sandbox that a request describes, without its machine, and returns
+// the template of that.
+func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template, error) {
+	if err := checkLimits(req.Limits); err != nil {
+		return nil, Template{}, err
 	}
 	byDefault := req.DefaultTimeout
 	if byDefault == 0 {
 		byDefault = h.cfg.Timeout
 	}
-	timeout, err := lifetime(req.Timeout, byDefault)
+	timeout, err := timeoutOf(req.Timeout, byDefault)
 	if err != nil {
-		return nil, nil, err
+		return nil, Template{}, err
 	}
-	templateID, err := h.template(req.TemplateID)
+	t, err := h.cfg.Templates.Resolve(ctx, req.TeamID, req.TemplateID)
 	if err != nil {
-		return nil, nil, err
+		return nil, Template{}, err
 	}
 	if err := errors.Join(checkMetadata(req.Metadata), checkEnv(req.EnvVars)); err != nil {
-		return nil, nil, err
+		return nil, Template{}, err
 	}
-	s := &Sandbox{
-		ID: newID("i"), PublicID: newID("p"), TeamID: req.TeamID, TemplateID: templateID, Metadata: req.Metadata, Limits: limits,
-		AllowInternetAccess: req.AllowInternetAccess, host: h, hostToken: newToken(),
-		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
-		deadlineMoved: make(chan struct{}, 1), done: make(chan struct{}),
+	limits, asked := mergeLimits(t.limits(), req.Limits)
+	r := Record{
+		Identity: Identity{
+			ID: newID("i"), PublicID: newID("p"), Generation: 1, TeamID: req.TeamID, TemplateID: t.ID, TemplateDigest: t.Digest,
+			Engine: h.cfg.Engine.Name(), EngineCommit: h.cfg.Engine.Commit(), Limits: limits, Asked: asked,
+			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata, AllowInternetAccess: req.AllowInternetAccess,
+			Secure: req.Secure, ContextToken: req.ContextToken,
+			Lifecycle: Lifecycle{Timeout: timeout, Pause: req.AutoPause != nil && *req.AutoPause, AutoResume: req.AutoResume != nil && req.AutoResume.Enabled},
+		},
+		Instance: Instance{Memory: 1, Files: 1},
 	}
-	if req.Secure {
-		s.Token = newToken()
-	}
-	if s.ContextToken = req.ContextToken; s.ContextToken && !req.Secure {
-		return nil, nil, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
+	if req.ContextToken && !req.Secure {
+		return nil, Template{}, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
 	}
 	if n := req.Network; n != nil {
-		s.Network = &protocol.Network{AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskRequestHost}
-		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic {
-			if !req.Secure {
-				return nil, nil, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
-			}
-			s.TrafficToken = newToken()
+		r.Network = &protocol.Network{AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskRequestHost}
+		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic && !req.Secure {
+			return nil, Template{}, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
 		}
 		if err := checkMask(n.MaskRequestHost); err != nil {
-			return nil, nil, err
+			return nil, Template{}, err
 		}
-		s.MaskRequestHost = n.MaskRequestHost
 	}
-	s.timeout = timeout
-	return s, asked, nil
+	return h.newSandbox(r), t, nil
 }
 
-// lifetime is the time that a client asks for, in seconds, or the default.
-func lifetime(seconds *int, byDefault time.Duration) (time.Duration, error) {
+// timeoutOf is the time that a client asks for, in seconds, or the default.
+func timeoutOf(seconds *int, byDefault time.Duration) (time.Duration, error) {
 	switch {
 	case seconds == nil:
 		return byDefault, nil
@@ -188,26 +185,49 @@ func checkMask(mask string) error {
 // plain is a number without an exponent.
 func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// mergeLimits fills what was not asked for, and says what was.
-func mergeLimits(req *protocol.Limits) (protocol.Limits, map[string]bool, error) {
-	limits, asked := defaultLimits, map[string]bool{}
+// limitRanges are the limits that a client may ask for.
+var limitRanges = []struct {
+	name      string
+	low, high float64
+	of        func(*protocol.Limits) float64
+	set       func(limits, to *protocol.Limits)
+}{
+	{"memory", 16, 1 << 20, func(l *protocol.Limits) float64 { return float64(l.MemoryMB) }, func(l, to *protocol.Limits) { l.MemoryMB = to.MemoryMB }},
+	{"cpu", 0.01, 1024, func(l *protocol.Limits) float64 { return l.CPUs }, func(l, to *protocol.Limits) { l.CPUs = to.CPUs }},
+	{"disk", 1, 1 << 24, func(l *protocol.Limits) float64 { return float64(l.DiskMB) }, func(l, to *protocol.Limits) { l.DiskMB = to.DiskMB }},
+	{"pids", 8, 1 << 16, func(l *protocol.Limits) float64 { return float64(l.PIDs) }, func(l, to *protocol.Limits) { l.PIDs = to.PIDs }},
+}
+
+// checkLimits refuses what is out of range. Zero is not asked for.
+func checkLimits(req *protocol.Limits) error {
 	if req == nil {
-		return limits, asked, nil
+		return nil
 	}
 	var errs []error
-	pick := func(name string, value, low, high float64, set func()) {
-		switch {
-		case value == 0:
-		case value < low || value > high || value != value:
-			errs = append(errs, invalid("%s must be between %s and %s", name, plain(low), plain(high)))
-		default:
-			asked[name] = true
-			set()
+	for _, r := range limitRanges {
+		if value := r.of(req); value != 0 && !(value >= r.low && value <= r.high) { // not a number is neither
+			errs = append(errs, invalid("%s must be between %s and %s", r.name, plain(r.low), plain(r.high)))
 		}
 	}
-	pick("memory", float64(req.MemoryMB), 16, 1<<20, func() { limits.MemoryMB = req.MemoryMB })
-	pick("cpu", req.CPUs, 0.01, 1024, func() { limits.CPUs = req.CPUs })
-	pick("disk", float64(req.DiskMB), 1, 1<<24, func() { limits.DiskMB = req.DiskMB })
-	pick("pids", float64(req.PIDs), 8, 1<<16, func() { limits.PIDs = req.PIDs })
-	return limits, asked, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// mergeLimits replaces those limits that were asked for, and names them.
+func mergeLimits(limits protocol.Limits, req *protocol.Limits) (protocol.Limits, []string) {
+	if req == nil {
+		return limits, nil
+	}
+	asked := overlay(&limits, *req)
+	return limits, asked
+}
+
+// overlay replaces the limits that are not zero in by, and names them.
+func overlay(limits *protocol.Limits, by protocol.Limits) (names []string) {
+	for _, r := range limitRanges {
+		if r.of(&by) != 0 {
+			r.set(limits, &by)
+			names = append(names, r.name)
+		}
+	}
+	return names
 }

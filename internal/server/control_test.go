@@ -53,7 +53,7 @@ type api struct {
 func newAPI(t testing.TB, set func(*host.Config)) *api {
 	t.Helper()
 	a := &api{t: t, engine: &hosttest.Engine{}, header: http.Header{"X-Api-Key": {redKey}}}
-	cfg := host.Config{Engine: a.engine, MaxSandboxes: 1000, TemplateAliases: []string{"tpl-1"}}
+	cfg := host.Config{Engine: a.engine, MaxSandboxes: 1000, Templates: host.Toolchain(host.Template{}, "tpl-1")}
 	if set != nil {
 		set(&cfg)
 	}

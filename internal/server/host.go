@@ -64,7 +64,7 @@ type Locator interface {
 	BySignature(signed func(token string) bool) (Ports, bool)
 	// EndOf returns why a sandbox ended to who has its access token, where that is
 	// known.
-	EndOf(id, token string) (*host.EndedError, bool)
+	EndOf(ctx context.Context, id, token string) (*host.EndedError, bool)
 }
 
 // Ports are a sandbox's, as the data plane uses them.
@@ -87,11 +87,11 @@ type Ports interface {
 
 // Templates are what sandboxes can be made from.
 type Templates interface {
-	// Templates returns all of them, in a fixed order.
-	Templates() []host.TemplateInfo
+	// Templates returns all of a team's, in a fixed order.
+	Templates(ctx context.Context, teamID string) ([]host.TemplateInfo, error)
 	// Template returns the one that a name with or without a tag means. The error
 	// wraps host.ErrUnknownTemplate.
-	Template(ref string) (host.TemplateInfo, error)
+	Template(ctx context.Context, teamID, ref string) (host.TemplateInfo, error)
 }
 
 // Local is the host of this process as a Server needs it.
@@ -135,12 +135,12 @@ func reached(box *host.Sandbox, err error) (Ports, error) {
 	if err != nil {
 		return nil, err
 	}
-	return box, nil
+	return box.Ports(), nil
 }
 
 func (l local) ByToken(token string) (Ports, bool) {
 	if box, ok := l.Host.ByToken(token); ok {
-		return box, true
+		return box.Ports(), true
 	}
 	return nil, false
 }
@@ -149,7 +149,7 @@ func (l local) BySignature(signed func(token string) bool) (Ports, bool) {
 	var found Ports
 	for _, box := range l.Live() { // all of them, so that the time tells nothing
 		if box.Token != "" && signed(box.Token) {
-			found = box
+			found = box.Ports()
 		}
 	}
 	return found, found != nil

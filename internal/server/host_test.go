@@ -48,7 +48,9 @@ func TestReadyNeedsReady(t *testing.T) {
 
 type templatesHost struct{ Host }
 
-func (templatesHost) Templates() []host.TemplateInfo { return []host.TemplateInfo{{Name: "base"}} }
+func (templatesHost) Templates(context.Context, string) ([]host.TemplateInfo, error) {
+	return []host.TemplateInfo{{Name: "base"}}, nil
+}
 
 func TestTemplatesNeedTemplates(t *testing.T) {
 	if c := ask(t, templatesHost{}, "GET", "/templates"); c.status != http.StatusOK || !strings.Contains(c.body, `"base"`) {
@@ -139,8 +141,8 @@ func (h *nodeHost) Get(id string) (Ports, error) {
 	return h.ports, nil
 }
 
-func (*nodeHost) GetPublic(string) (Ports, error)               { return nil, host.ErrNotFound }
-func (*nodeHost) EndOf(string, string) (*host.EndedError, bool) { return nil, false }
+func (*nodeHost) GetPublic(string) (Ports, error)                                { return nil, host.ErrNotFound }
+func (*nodeHost) EndOf(context.Context, string, string) (*host.EndedError, bool) { return nil, false }
 func (h *nodeHost) Of(context.Context, string, string) (Sandbox, error) {
 	return nil, host.ErrNotFound
 }

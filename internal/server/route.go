@@ -120,7 +120,7 @@ func gone(id string) *refusal {
 // its access token or by an API key of its team. Anybody else learns nothing.
 func (s *Server) ended(r *http.Request, id string) *refusal {
 	e := gone(id)
-	why, known := s.host.EndOf(id, r.Header.Get(protocol.HeaderAccessToken))
+	why, known := s.host.EndOf(r.Context(), id, r.Header.Get(protocol.HeaderAccessToken))
 	if !known {
 		team, err := s.teamOf(r)
 		if err != nil {

@@ -45,17 +45,27 @@ func template(t host.TemplateInfo) protocol.Template {
 
 // listTemplates answers all templates: clients of the first version expect no
 // pages.
-func (s *Server) listTemplates(w http.ResponseWriter, _ *http.Request, _ string) {
-	writeTemplates(w, s.host.Templates())
+func (s *Server) listTemplates(w http.ResponseWriter, r *http.Request, team string) {
+	all, err := s.host.Templates(r.Context(), team)
+	if err != nil {
+		s.fail(w, r, "the templates could not be listed", err)
+		return
+	}
+	writeTemplates(w, all)
 }
 
 // listTemplatesV2 answers a page of the templates; the token of the next one is
 // the name of the last template.
-func (s *Server) listTemplatesV2(w http.ResponseWriter, r *http.Request, _ string) {
-	all, q := s.host.Templates(), r.URL.Query()
+func (s *Server) listTemplatesV2(w http.ResponseWriter, r *http.Request, team string) {
+	q := r.URL.Query()
 	limit, err := number(q, "limit", maxPage)
 	if err != nil || limit == 0 {
 		writeError(w, http.StatusBadRequest, "limit must be a number from 1 on", "")
+		return
+	}
+	all, err := s.host.Templates(r.Context(), team)
+	if err != nil {
+		s.fail(w, r, "the templates could not be listed", err)
 		return
 	}
 	if after := q.Get("nextToken"); after != "" {
@@ -101,8 +111,8 @@ type templateHandler func(w http.ResponseWriter, r *http.Request, t host.Templat
 
 // ofTemplate finds the template that the path names, or answers as E2B does.
 func (s *Server) ofTemplate(h templateHandler) teamHandler {
-	return func(w http.ResponseWriter, r *http.Request, _ string) {
-		t, err := s.host.Template(r.PathValue("id"))
+	return func(w http.ResponseWriter, r *http.Request, team string) {
+		t, err := s.host.Template(r.Context(), team, r.PathValue("id"))
 		if err != nil {
 			s.fail(w, r, "the template could not be found", err)
 			return

@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -68,7 +69,7 @@ var helpers = map[string]func(ctx context.Context, dir string) error{
 			}
 			fmt.Println("sandbox", b.ID)
 			if i%3 == 0 {
-				if err := s.EndSandbox(ctx, b.ID, time.Now(), "test"); err != nil {
+				if err := end(ctx, s, b, time.Now(), "test"); err != nil {
 					return err
 				}
 				fmt.Println("ended", b.ID)
@@ -295,9 +296,17 @@ var start2026 = time.Date(2026, 1, 1, 12, 0, 0, 123456000, time.UTC)
 
 func testSandbox(team, id string) Sandbox {
 	return Sandbox{
-		ID: id, TeamID: team, TemplateID: "base", Metadata: map[string]string{"user": "ünal <1>", "": "\x00\""},
-		CPUs: 0.5, MemoryMB: 512, DiskMB: 1024, StartedAt: start2026, EndAt: start2026.Add(5 * time.Minute),
+		ID: id, PublicID: "p" + id, Generation: 1, TeamID: team, TemplateID: "base", TemplateDigest: "sha256:1", Engine: "test", EngineBuild: "v1",
+		State: "running", CPUs: 0.5, MemoryMB: 512, DiskMB: 1024, PIDs: 256, Memories: 1, Files: 1,
+		Metadata: map[string]string{"user": "ünal <1>", "": "\x00\""}, Settings: json.RawMessage(`{"secure":true}`), Sealed: []byte("sealed"),
+		StartedAt: start2026, EndAt: start2026.Add(5 * time.Minute),
 	}
+}
+
+// end records the end of a sandbox.
+func end(ctx context.Context, s *Store, b Sandbox, at time.Time, reason string) error {
+	b.EndedAt, b.EndReason = at, reason
+	return s.PutSandbox(ctx, b)
 }
 
 // snapshot is every file below dir with mode and content.

@@ -120,8 +120,14 @@ func TestKilled(t *testing.T) {
 				t.Fatalf("round %d: a key: %v", round, err)
 			}
 		}
-		if _, err := s.EndAllLive(t.Context(), time.Now(), "killed"); err != nil {
+		live, err := s.LiveSandboxes(t.Context())
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, b := range live {
+			if err := end(t.Context(), s, b, time.Now(), "killed"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		var verdict string
 		if err := s.read.QueryRowContext(t.Context(), `PRAGMA integrity_check`).Scan(&verdict); err != nil || verdict != "ok" {

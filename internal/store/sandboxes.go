@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,20 +13,36 @@ import (
 	"github.com/cubby-sandbox/cubby"
 )
 
-// Sandbox is the record of a sandbox, live or ended.
+// Sandbox is the record of a sandbox, whatever became of it.
 type Sandbox struct {
 	ID         string
+	PublicID   string
+	Generation uint32
 	TeamID     string
-	TemplateID string
-	Metadata   map[string]string
-	CPUs       float64
-	MemoryMB   int
-	DiskMB     int
-	StartedAt  time.Time
-	EndAt      time.Time // when its time is over, if nothing ends it before
-	EndedAt    time.Time // zero: it lives
-	EndReason  string    // why it ended; empty while it lives
+
+	TemplateID, TemplateDigest string
+	Engine, EngineBuild        string
+
+	State    string // StateEnded with EndedAt, and else any other word
+	CPUs     float64
+	MemoryMB int
+	DiskMB   int
+	PIDs     int
+	Memories int // how many memories it has had, and
+	Files    int // how many states of its files
+	Metadata map[string]string
+	Settings json.RawMessage // a JSON object; empty means {}
+	Sealed   []byte          // what is secret, encrypted by the caller; nil once it has ended
+
+	StartedAt time.Time
+	EndAt     time.Time // when its time is over, if nothing ends it before
+	PausedAt  time.Time // when it was paused last; zero: never
+	EndedAt   time.Time // zero: it lives, or is paused
+	EndReason string    // why it ended
 }
+
+// StateEnded is the state of a sandbox that has ended.
+const StateEnded = "ended"
 
 // Records are kept without bound while their sandboxes live. Of ended ones the
 // newest are kept, within both bounds, and metadata only if it is short. That
@@ -43,8 +58,11 @@ const (
 	maxReason   = 1 << 10  // bytes
 )
 
-// PutSandbox records a new sandbox. ErrExists means that there was one of that
-// ID, ErrNotFound that there is no such team.
+// PutSandbox makes a record or replaces it as a whole. The first end wins, and
+// there is no way back: another end changes nothing and is no error, anything else
+// is ErrEnded. ErrNotFound means that there is no such team. A record of a sandbox
+// that was ever paused is on disk when this returns, for a power cut does not end
+// such a sandbox.
 func (s *Store) PutSandbox(ctx context.Context, b Sandbox) error {
 	const op = "record a sandbox"
 	metadata, err := json.Marshal(b.Metadata)
@@ -54,75 +72,59 @@ func (s *Store) PutSandbox(ctx context.Context, b Sandbox) error {
 	if len(metadata) > maxMetadata {
 		return &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("metadata is longer than %d bytes", maxMetadata)}
 	}
-	if b.Metadata == nil {
+	ended := !b.EndedAt.IsZero()
+	if b.Metadata == nil || ended && len(metadata) > keepEndedMetadata {
 		metadata = []byte("{}")
 	}
-	return s.inTx(ctx, op, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes
-			(id, team_id, template_id, metadata, cpus, memory_mb, disk_mb, started_at, end_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			b.ID, b.TeamID, b.TemplateID, string(metadata), b.CPUs, b.MemoryMB, b.DiskMB, b.StartedAt.UnixMicro(), b.EndAt.UnixMicro())
+	if len(b.Settings) == 0 {
+		b.Settings = json.RawMessage("{}")
+	}
+	reason := sql.NullString{}
+	if ended {
+		b.Sealed, b.State, reason = nil, StateEnded, sql.NullString{String: tidyReason(b.EndReason), Valid: true}
+	}
+	inTx := s.inTx
+	if !b.PausedAt.IsZero() {
+		inTx = s.durably
+	}
+	return inTx(ctx, op, func(tx *sql.Tx) error {
+		n, err := affected(tx.ExecContext(ctx, putSandbox,
+			b.ID, b.PublicID, b.Generation, b.TeamID, b.TemplateID, b.TemplateDigest, b.Engine, b.EngineBuild, b.State,
+			b.CPUs, b.MemoryMB, b.DiskMB, b.PIDs, b.Memories, b.Files, string(metadata), string(b.Settings), b.Sealed,
+			b.StartedAt.UnixMicro(), b.EndAt.UnixMicro(), micros(b.PausedAt), micros(b.EndedAt), reason))
 		switch {
-		case constraint(err, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY):
-			return ErrExists
 		case constraint(err, sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY):
 			return fmt.Errorf("%w: the team", ErrNotFound)
-		}
-		return err
-	})
-}
-
-// ExtendSandbox records a new end, later or earlier, of a live sandbox.
-// ErrEnded means that it has ended, ErrNotFound that there is no record.
-func (s *Store) ExtendSandbox(ctx context.Context, id string, endAt time.Time) error {
-	return s.inTx(ctx, "record a sandbox's end", func(tx *sql.Tx) error {
-		n, err := affected(tx.ExecContext(ctx, `UPDATE sandboxes SET end_at = ? WHERE id = ? AND ended_at IS NULL`, endAt.UnixMicro(), id))
-		if err != nil || n > 0 {
+		case err != nil:
 			return err
-		}
-		if err := exists(ctx, tx, id); err != nil {
-			return err
-		}
-		return ErrEnded
-	})
-}
-
-const setEnd = `UPDATE sandboxes SET ended_at = ?, end_reason = ?, metadata = iif(octet_length(metadata) > ?, '{}', metadata) `
-
-// EndSandbox records that a sandbox ended, and why. The first end wins: a later
-// one changes nothing and is no error. ErrNotFound means that there is no record.
-func (s *Store) EndSandbox(ctx context.Context, id string, at time.Time, reason string) error {
-	return s.inTx(ctx, "record a sandbox's end", func(tx *sql.Tx) error {
-		n, err := affected(tx.ExecContext(ctx, setEnd+`WHERE id = ? AND ended_at IS NULL`,
-			at.UnixMicro(), tidyReason(reason), keepEndedMetadata, id))
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return exists(ctx, tx, id)
-		}
-		if s.ends.Add(1)%pruneEvery == 0 {
+		case n == 0 && !ended:
+			return ErrEnded
+		case n > 0 && ended && s.ends.Add(1)%pruneEvery == 0:
 			return s.prune(ctx, tx)
 		}
 		return nil
 	})
 }
 
-// EndAllLive records the end of every sandbox that a server before this one
-// left, and returns how many there were. For the server's start, under
-// LockServer.
-func (s *Store) EndAllLive(ctx context.Context, at time.Time, reason string) (n int, err error) {
-	err = s.inTx(ctx, "record the end of sandboxes", func(tx *sql.Tx) (err error) {
-		n, err = affected(tx.ExecContext(ctx, setEnd+`WHERE ended_at IS NULL`,
-			at.UnixMicro(), tidyReason(reason), keepEndedMetadata))
-		if err != nil {
-			return err
-		}
-		return s.prune(ctx, tx)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
+const sandboxColumns = `id, public_id, generation, team_id, template_id, template_digest, engine, engine_build, state,
+	cpus, memory_mb, disk_mb, pids, memories, files, metadata, settings, sealed, started_at, end_at, paused_at, ended_at, end_reason`
+
+// Whose a sandbox is never changes: a row of another team's is no row of this one.
+const putSandbox = `INSERT INTO sandboxes (` + sandboxColumns + `)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	ON CONFLICT (id) DO UPDATE SET public_id = excluded.public_id, generation = excluded.generation,
+	template_id = excluded.template_id, template_digest = excluded.template_digest,
+	engine = excluded.engine, engine_build = excluded.engine_build, state = excluded.state,
+	cpus = excluded.cpus, memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb, pids = excluded.pids,
+	memories = excluded.memories, files = excluded.files, metadata = excluded.metadata, settings = excluded.settings,
+	sealed = excluded.sealed, started_at = excluded.started_at, end_at = excluded.end_at, paused_at = excluded.paused_at,
+	ended_at = excluded.ended_at, end_reason = excluded.end_reason
+	WHERE sandboxes.ended_at IS NULL AND sandboxes.team_id = excluded.team_id`
+
+// Prune removes the records of ended sandboxes that are beyond what is kept, as
+// also happens from time to time while sandboxes end.
+func (s *Store) Prune(ctx context.Context) error {
+	return s.inTx(ctx, "remove old records", func(tx *sql.Tx) error { return s.prune(ctx, tx) })
 }
 
 // prune removes the records of ended sandboxes that are beyond what is kept.
@@ -135,7 +137,7 @@ func (s *Store) prune(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-const selectSandboxes = `SELECT id, team_id, template_id, metadata, cpus, memory_mb, disk_mb, started_at, end_at, ended_at, end_reason FROM sandboxes `
+const selectSandboxes = `SELECT ` + sandboxColumns + ` FROM sandboxes `
 
 // Sandbox returns the record of one sandbox; ErrNotFound if there is none.
 func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
@@ -167,27 +169,20 @@ func (s *Store) LiveSandboxes(ctx context.Context) ([]Sandbox, error) {
 
 func scanSandbox(row interface{ Scan(...any) error }) (Sandbox, error) {
 	var b Sandbox
-	var metadata string
-	var started, end, ended sql.NullInt64
+	var metadata, settings string
+	var started, end, paused, ended sql.NullInt64
 	var reason sql.NullString
-	if err := row.Scan(&b.ID, &b.TeamID, &b.TemplateID, &metadata, &b.CPUs, &b.MemoryMB, &b.DiskMB, &started, &end, &ended, &reason); err != nil {
+	if err := row.Scan(&b.ID, &b.PublicID, &b.Generation, &b.TeamID, &b.TemplateID, &b.TemplateDigest, &b.Engine, &b.EngineBuild, &b.State,
+		&b.CPUs, &b.MemoryMB, &b.DiskMB, &b.PIDs, &b.Memories, &b.Files, &metadata, &settings, &b.Sealed,
+		&started, &end, &paused, &ended, &reason); err != nil {
 		return Sandbox{}, err
 	}
 	if err := json.Unmarshal([]byte(metadata), &b.Metadata); err != nil {
 		return Sandbox{}, fmt.Errorf("metadata of sandbox %s: %w", b.ID, err)
 	}
-	b.StartedAt, b.EndAt, b.EndedAt, b.EndReason = timeOf(started), timeOf(end), timeOf(ended), reason.String
+	b.Settings = json.RawMessage(settings)
+	b.StartedAt, b.EndAt, b.PausedAt, b.EndedAt, b.EndReason = timeOf(started), timeOf(end), timeOf(paused), timeOf(ended), reason.String
 	return b, nil
-}
-
-// exists returns ErrNotFound if there is no record of that ID.
-func exists(ctx context.Context, tx *sql.Tx, id string) error {
-	var one int
-	err := tx.QueryRowContext(ctx, `SELECT 1 FROM sandboxes WHERE id = ?`, id).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return ErrNotFound
-	}
-	return err
 }
 
 func affected(r sql.Result, err error) (int, error) {

@@ -16,10 +16,6 @@ import (
 func TestSandboxes(t *testing.T) {
 	s, team := newStore(t)
 	ctx := t.Context()
-	want := testSandbox(team, "i1")
-	if err := s.PutSandbox(ctx, want); err != nil {
-		t.Fatal(err)
-	}
 	check := func(want Sandbox) {
 		t.Helper()
 		got, err := s.Sandbox(ctx, want.ID)
@@ -27,46 +23,62 @@ func TestSandboxes(t *testing.T) {
 			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 		}
 	}
-	check(want)
-
-	want.EndAt = want.EndAt.Add(-time.Minute)
-	if err := s.ExtendSandbox(ctx, want.ID, want.EndAt); err != nil {
-		t.Fatal(err)
+	put := func(b Sandbox) {
+		t.Helper()
+		if err := s.PutSandbox(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		check(b)
 	}
-	check(want)
+	want := testSandbox(team, "i1")
+	put(want)
+	// All of it is replaced.
+	want.State, want.EndAt, want.PausedAt = "paused", want.EndAt.Add(-time.Minute), want.StartedAt.Add(time.Second)
+	want.Generation, want.PublicID, want.TemplateID, want.TemplateDigest = 2, "p2", "other", "sha256:2"
+	want.Engine, want.EngineBuild, want.CPUs, want.MemoryMB, want.DiskMB, want.PIDs = "other", "v2", 2, 64, 65, 66
+	want.Memories, want.Files, want.Metadata, want.Settings, want.Sealed = 3, 4, map[string]string{"a": "b"}, []byte(`{"x":1}`), []byte("other")
+	put(want)
 	if live, err := s.LiveSandboxes(ctx); err != nil || len(live) != 1 || !reflect.DeepEqual(live[0], want) {
 		t.Errorf("live: %+v, %v", live, err)
 	}
+	if err := s.PutSandbox(ctx, testSandbox(otherTeam(t, s), want.ID)); !errors.Is(err, ErrEnded) {
+		t.Errorf("another team's of the same ID: %v", err)
+	}
+	check(want)
 
-	want.EndedAt, want.EndReason = want.StartedAt.Add(time.Minute), "killed"
-	if err := s.EndSandbox(ctx, want.ID, want.EndedAt, want.EndReason); err != nil {
+	if err := end(ctx, s, want, want.StartedAt.Add(time.Minute), "killed"); err != nil {
 		t.Fatal(err)
 	}
-	check(want)
+	ended := want
+	ended.State, ended.EndedAt, ended.EndReason, ended.Sealed = StateEnded, want.StartedAt.Add(time.Minute), "killed", nil
+	check(ended)
 	// The first end wins, and there is no way back.
-	if err := s.EndSandbox(ctx, want.ID, want.EndedAt.Add(time.Hour), "timed out"); err != nil {
+	if err := end(ctx, s, want, ended.EndedAt.Add(time.Hour), "timed out"); err != nil {
 		t.Errorf("the second end: %v", err)
 	}
-	if err := s.ExtendSandbox(ctx, want.ID, want.EndAt); !errors.Is(err, ErrEnded) {
-		t.Errorf("a new deadline after the end: %v", err)
+	if err := s.PutSandbox(ctx, want); !errors.Is(err, ErrEnded) {
+		t.Errorf("a life after the end: %v", err)
 	}
-	if err := s.PutSandbox(ctx, testSandbox(team, want.ID)); !errors.Is(err, ErrExists) {
-		t.Errorf("the same ID again: %v", err)
-	}
-	check(want)
+	check(ended)
 	if live, err := s.LiveSandboxes(ctx); err != nil || len(live) != 0 {
 		t.Errorf("live: %+v, %v", live, err)
 	}
+}
+
+func otherTeam(t *testing.T, s *Store) string {
+	t.Helper()
+	team, err := s.CreateTeam(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return team.ID
 }
 
 func TestUnknownSandbox(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
 	_, err := s.Sandbox(ctx, "i1")
-	for what, err := range map[string]error{
-		"read": err, "extend": s.ExtendSandbox(ctx, "i1", start2026), "end": s.EndSandbox(ctx, "i1", start2026, "x"),
-		"of no team": s.PutSandbox(ctx, testSandbox("no-such-team", "i1")),
-	} {
+	for what, err := range map[string]error{"read": err, "of no team": s.PutSandbox(ctx, testSandbox("no-such-team", "i1"))} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -81,42 +93,16 @@ func TestSandboxBounds(t *testing.T) {
 	if err := s.PutSandbox(ctx, b); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 		t.Errorf("much metadata: %v", err)
 	}
-	b.Metadata = nil
+	b.Metadata, b.Settings = nil, nil
 	if err := s.PutSandbox(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.EndSandbox(ctx, "i1", start2026, strings.Repeat("ü", maxReason)+"\xff"); err != nil {
+	if err := end(ctx, s, b, start2026, strings.Repeat("ü", maxReason)+"\xff"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Sandbox(ctx, "i1")
 	if err != nil || len(got.Metadata) != 0 || len(got.EndReason) > maxReason || !utf8.ValidString(got.EndReason) || len(got.EndReason) < maxReason-1 {
 		t.Errorf("%d bytes of reason, %v", len(got.EndReason), err)
-	}
-}
-
-func TestEndAllLive(t *testing.T) {
-	s, team := newStore(t)
-	ctx := t.Context()
-	s.now = func() time.Time { return start2026.Add(time.Hour) }
-	for _, id := range []string{"i1", "i2", "i3"} {
-		if err := s.PutSandbox(ctx, testSandbox(team, id)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.EndSandbox(ctx, "i2", start2026, "killed"); err != nil {
-		t.Fatal(err)
-	}
-	at := start2026.Add(time.Hour)
-	if n, err := s.EndAllLive(ctx, at, "the server ended"); n != 2 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := s.EndAllLive(ctx, at, "again"); n != 0 || err != nil {
-		t.Errorf("the second time: %d, %v", n, err)
-	}
-	for id, reason := range map[string]string{"i1": "the server ended", "i2": "killed", "i3": "the server ended"} {
-		if b, err := s.Sandbox(ctx, id); err != nil || b.EndReason != reason || b.EndedAt.IsZero() {
-			t.Errorf("%s: %+v, %v", id, b, err)
-		}
 	}
 }
 
@@ -134,7 +120,7 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		if endedAgo > 0 {
-			if err := s.EndSandbox(ctx, id, now.Add(-endedAgo), "x"); err != nil {
+			if err := end(ctx, s, b, now.Add(-endedAgo), "x"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,11 +135,7 @@ func TestRetention(t *testing.T) {
 	}
 	prune := func() {
 		t.Helper()
-		tx, err := s.write.BeginTx(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(s.prune(ctx, tx), tx.Commit()); err != nil {
+		if err := s.Prune(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +201,8 @@ func TestConcurrentUse(t *testing.T) {
 		group.Go(func() {
 			for i := range 25 {
 				id := fmt.Sprintf("i%d-%d", g, i)
-				if err := s.PutSandbox(ctx, testSandbox(team, id)); err != nil {
+				b := testSandbox(team, id)
+				if err := s.PutSandbox(ctx, b); err != nil {
 					t.Error(err)
 				}
 				if got, err := s.TeamOfKey(ctx, secret); err != nil || got != team {
@@ -228,7 +211,7 @@ func TestConcurrentUse(t *testing.T) {
 				var ends sync.WaitGroup
 				for _, reason := range []string{"a", "b"} {
 					ends.Go(func() {
-						if err := s.EndSandbox(ctx, id, start2026, reason); err != nil {
+						if err := end(ctx, s, b, start2026, reason); err != nil {
 							t.Error(err)
 						}
 					})
@@ -241,7 +224,7 @@ func TestConcurrentUse(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if err := s.EndSandbox(ctx, id, start2026, "c"); err != nil {
+				if err := end(ctx, s, b, start2026, "c"); err != nil {
 					t.Error(err)
 				}
 				if last, err := s.Sandbox(ctx, id); err != nil || first.EndReason == "c" || last.EndReason != first.EndReason {

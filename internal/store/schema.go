@@ -41,4 +41,48 @@ var migrations = []string{
 
 	CREATE INDEX sandboxes_live ON sandboxes (started_at) WHERE ended_at IS NULL;
 	CREATE INDEX sandboxes_ended ON sandboxes (ended_at) WHERE ended_at IS NOT NULL;`,
+	// A sandbox is a record and a state, with all that another process needs to go
+	// on with it. What ended before knows no more than it did; what was left by a
+	// server that was killed is ended by the next one.
+	`CREATE TABLE sandboxes_2 (
+		id              TEXT PRIMARY KEY,
+		public_id       TEXT NOT NULL,
+		generation      INTEGER NOT NULL,
+		team_id         TEXT NOT NULL REFERENCES teams (id),
+		template_id     TEXT NOT NULL,
+		template_digest TEXT NOT NULL,
+		engine          TEXT NOT NULL,
+		engine_build    TEXT NOT NULL,
+		state           TEXT NOT NULL,
+		cpus            REAL NOT NULL,
+		memory_mb       INTEGER NOT NULL,
+		disk_mb         INTEGER NOT NULL,
+		pids            INTEGER NOT NULL,
+		memories        INTEGER NOT NULL, -- how many memories it has had, and
+		files           INTEGER NOT NULL, -- how many states of its files
+		metadata        TEXT NOT NULL,    -- a JSON object of strings
+		settings        TEXT NOT NULL,    -- a JSON object of what is never looked for
+		sealed          BLOB,             -- what is secret, encrypted; NULL: nothing
+		started_at      INTEGER NOT NULL,
+		end_at          INTEGER NOT NULL,
+		paused_at       INTEGER,          -- NULL: never
+		ended_at        INTEGER,          -- NULL: it lives, or is paused
+		end_reason      TEXT,
+		CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+		CHECK ((ended_at IS NULL) = (state <> 'ended')),
+		CHECK (ended_at IS NULL OR sealed IS NULL)
+	) STRICT;
+
+	INSERT INTO sandboxes_2 SELECT id, '', 1, team_id, template_id, '', '', '', iif(ended_at IS NULL, 'running', 'ended'),
+		cpus, memory_mb, disk_mb, 0, 1, 1, metadata, '{}', NULL, started_at, end_at, NULL, ended_at, end_reason FROM sandboxes;
+	DROP TABLE sandboxes;
+	ALTER TABLE sandboxes_2 RENAME TO sandboxes;
+
+	CREATE INDEX sandboxes_live ON sandboxes (started_at) WHERE ended_at IS NULL;
+	CREATE INDEX sandboxes_ended ON sandboxes (ended_at) WHERE ended_at IS NOT NULL;
+
+	CREATE TABLE secret_key (
+		one         INTEGER PRIMARY KEY CHECK (one = 1),
+		fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32) -- of the key in the file beside
+	) STRICT;`,
 }
