@@ -201,7 +201,8 @@ func TestInitsAtTheSameTime(t *testing.T) {
 		status := make([]int, len(names))
 		for i, name := range names {
 			body, err := json.Marshal(protocol.InitRequest{
-				HostToken: name, AccessToken: name, SandboxID: name, TemplateID: name, EnvVars: map[string]string{"A": name}, Limits: protocol.Limits{PIDs: 1 + i},
+				HostToken: name, AccessToken: name, SandboxID: name, TemplateID: name, EnvVars: map[string]string{"A": name},
+				Limits: protocol.Limits{PIDs: 1 + i},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -232,9 +233,15 @@ func TestInitsAtTheSameTime(t *testing.T) {
 func TestAnotherSandbox(t *testing.T) {
 	b := newBox(t)
 	tell := map[string]string{
-		python:     "import os; x = globals().get('x', 0) + 1; print(x, *[os.environ.get(k, '-') for k in ('E2B_SANDBOX', 'E2B_SANDBOX_ID', 'E2B_TEMPLATE_ID', 'A', 'B')])",
-		javascript: "var x = (globalThis.x || 0) + 1; const p = process.env; console.log(x, p.E2B_SANDBOX, ...[p.E2B_SANDBOX_ID, p.E2B_TEMPLATE_ID, p.A, p.B].map((v) => v || '-'))",
-		bash:       `x=$((x + 1)); bash -c 'echo $0 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}' $x`,
+		python: `
+import os
+x = globals().get('x', 0) + 1
+print(x, *[os.environ.get(k, '-') for k in ('E2B_SANDBOX', 'E2B_SANDBOX_ID', 'E2B_TEMPLATE_ID', 'A', 'B')])`,
+		javascript: `
+var x = (globalThis.x || 0) + 1
+const { E2B_SANDBOX, E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B } = process.env
+console.log(x, ...[E2B_SANDBOX, E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B].map((v) => v || '-'))`,
+		bash: `x=$((x + 1)); bash -c 'echo $0 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}' $x`,
 	}
 	if b.g.cfg.Interpreters[javascript] == "" {
 		delete(tell, javascript)
@@ -326,19 +333,20 @@ func TestWarm(t *testing.T) {
 
 func TestRebounded(t *testing.T) {
 	const inf = unix.RLIM_INFINITY
+	of := func(n uint64) unix.Rlimit { return unix.Rlimit{Cur: n, Max: n} }
 	for _, test := range []struct {
 		name                  string
 		now, old, limit, want unix.Rlimit
 	}{
-		{"lowered", unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 20, Max: 20}},
-		{"raised", unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 90, Max: 90}},
-		{"the first", unix.Rlimit{Cur: inf, Max: inf}, unix.Rlimit{Cur: inf, Max: inf}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 90, Max: 90}},
-		{"done before", unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 90, Max: 90}},
-		{"less by its own wish", unix.Rlimit{Cur: 5, Max: 10}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 5, Max: 10}},
-		{"less for now", unix.Rlimit{Cur: 5, Max: 20}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 5, Max: 90}},
-		{"less, and yet too much", unix.Rlimit{Cur: 50, Max: 80}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 60, Max: 60}, unix.Rlimit{Cur: 50, Max: 60}},
-		{"more", unix.Rlimit{Cur: inf, Max: inf}, unix.Rlimit{Cur: 90, Max: 90}, unix.Rlimit{Cur: 60, Max: 60}, unix.Rlimit{Cur: 60, Max: 60}},
-		{"more than what is raised", unix.Rlimit{Cur: inf, Max: inf}, unix.Rlimit{Cur: 20, Max: 20}, unix.Rlimit{Cur: 60, Max: 60}, unix.Rlimit{Cur: 60, Max: 60}},
+		{"lowered", of(90), of(90), of(20), of(20)},
+		{"raised", of(20), of(20), of(90), of(90)},
+		{"the first", of(inf), of(inf), of(90), of(90)},
+		{"done before", of(90), of(20), of(90), of(90)},
+		{"less by its own wish", unix.Rlimit{Cur: 5, Max: 10}, of(20), of(90), unix.Rlimit{Cur: 5, Max: 10}},
+		{"less for now", unix.Rlimit{Cur: 5, Max: 20}, of(20), of(90), unix.Rlimit{Cur: 5, Max: 90}},
+		{"less, and yet too much", unix.Rlimit{Cur: 50, Max: 80}, of(90), of(60), unix.Rlimit{Cur: 50, Max: 60}},
+		{"more", of(inf), of(90), of(60), of(60)},
+		{"more than what is raised", of(inf), of(20), of(60), of(60)},
 	} {
 		got := rebounded(test.now, test.old, test.limit)
 		if got != test.want {
@@ -362,7 +370,9 @@ func FuzzInit(f *testing.F) {
 		f.Add(seed, false)
 	}
 	// No interpreters: nothing is started, whatever is to be warm.
-	g, err := New(context.Background(), Config{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), UserName: "user", Home: f.TempDir(), KernelDir: f.TempDir()})
+	g, err := New(context.Background(), Config{
+		UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), UserName: "user", Home: f.TempDir(), KernelDir: f.TempDir(),
+	})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -371,7 +381,10 @@ func FuzzInit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, known bool) {
 		before := &settings{}
 		if known {
-			before = &settings{hostToken: "H", token: "T", env: map[string]string{"A": "1"}, user: "user", workdir: "/", identity: identity{"i", "t"}, limits: protocol.Limits{PIDs: 7}}
+			before = &settings{
+				hostToken: "H", token: "T", env: map[string]string{"A": "1"}, user: "user", workdir: "/",
+				identity: identity{"i", "t"}, limits: protocol.Limits{PIDs: 7},
+			}
 		}
 		g.settings.Store(before)
 		send := func() int {
@@ -379,6 +392,7 @@ func FuzzInit(f *testing.F) {
 			r.Header.Set(protocol.HeaderHostToken, g.settings.Load().hostToken)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
+			g.wg.Wait() // for the kernels that nobody can start
 			return w.Code
 		}
 		status := send()

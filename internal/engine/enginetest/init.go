@@ -70,7 +70,8 @@ print(n, *[os.environ.get(k, "-") for k in ("E2B_SANDBOX_ID", "E2B_TEMPLATE_ID",
 		"javascript": `
 var n = (globalThis.n || 0) + 1
 const { E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B } = process.env
-console.log(n, ...[E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B].map((v) => v || '-'), require('child_process').execSync('ulimit -u', { shell: 'bash' }).toString().trim())`,
+const limit = require('child_process').execSync('ulimit -u', { shell: 'bash' }).toString().trim()
+console.log(n, ...[E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B].map((v) => v || '-'), limit)`,
 		"bash": `n=$((n + 1)); bash -c 'echo $0 ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--} $(ulimit -u)' $n`,
 	}
 	const fork = `
