@@ -136,15 +136,16 @@ func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // createCommand is `create NAME VALUE`: the server of `serve` gets a sandbox with
-// that label.
+// that label, whose id is in ID.
 func createCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: create NAME VALUE")
 	}
 	client, err := cubby.NewClient(cubby.Config{APIURL: ts.Getenv("SERVER"), SandboxURL: ts.Getenv("SERVER"), APIKey: ts.Getenv("KEY")})
 	ts.Check(err)
-	_, err = client.Create(context.Background(), cubby.WithTemplate("base"), cubby.WithMetadata(map[string]string{args[0]: args[1]}))
+	sbx, err := client.Create(context.Background(), cubby.WithTemplate("base"), cubby.WithMetadata(map[string]string{args[0]: args[1]}))
 	ts.Check(err)
+	ts.Setenv("ID", sbx.ID())
 }
 
 // interruptCommand is `interrupt TEXT command…`: signal INT 130 TEXT command.
@@ -184,7 +185,11 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(cmd.Process.Signal(sig))
 	_ = cmd.Wait()
-	if got := cmd.ProcessState.ExitCode(); fmt.Sprint(got) != want {
+	got := cmd.ProcessState.ExitCode()
+	if ended, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ended.Signaled() {
+		got = 128 + int(ended.Signal()) // what a shell calls it
+	}
+	if fmt.Sprint(got) != want {
 		ts.Fatalf("exit status %d, want %s", got, want)
 	}
 }
