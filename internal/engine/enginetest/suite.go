@@ -160,7 +160,7 @@ func can[Power any](t *testing.T, of any) Power {
 	t.Helper()
 	power, ok := of.(Power)
 	if !ok {
-		t.Skipf("not a %s", reflect.TypeFor[Power]().Name())
+		t.Skipf("%T is no %s", of, reflect.TypeFor[Power]().Name())
 	}
 	return power
 }
@@ -352,7 +352,12 @@ func (s Suite) testCloseAtOnce(t *testing.T) {
 
 func (s Suite) testPortClosed(t *testing.T) {
 	m := s.start(t, engine.Limits{})
-	if _, err := m.Dial(t.Context(), 12345); !errors.Is(err, engine.ErrPortClosed) {
+	// One that was free a moment ago.
+	port, err := strconv.Atoi(m.must(t, "", "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1]); s.close()"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Dial(t.Context(), port); !errors.Is(err, engine.ErrPortClosed) {
 		t.Errorf("got %v", err)
 	}
 }

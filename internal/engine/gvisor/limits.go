@@ -16,6 +16,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/engine/hostproc"
 )
 
 const (
@@ -47,7 +48,7 @@ const (
 // limit places a machine that was made but has not started.
 func (m *machine) limit(spec engine.Spec) error {
 	pids := []int{m.sentry, m.gofer}
-	stubs := descendants(pids[0])
+	stubs := hostproc.Descendants(pids[0])
 	for _, pid := range stubs {
 		// Best effort: without a memory cgroup it only orders the host's victims.
 		_ = os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte(stubOOMScore), 0)
@@ -114,7 +115,7 @@ func (m *machine) boundProcessors(cpus float64, enforced []string) error {
 	pinned := 0
 	if cpus > 0 && !slices.Contains(enforced, "cpu") {
 		pinned = int(math.Ceil(cpus))
-		for _, pid := range append([]int{m.sentry}, descendants(m.sentry)...) {
+		for _, pid := range append([]int{m.sentry}, hostproc.Descendants(m.sentry)...) {
 			renice(pid, niceness)
 		}
 		// Affinity bounds whole processors only.
@@ -174,8 +175,8 @@ func (m *machine) pin(n int) error {
 	}
 	for moved := true; moved; {
 		moved = false
-		for _, pid := range append([]int{m.sentry, m.gofer}, descendants(m.sentry)...) {
-			for _, tid := range threads(pid) {
+		for _, pid := range append([]int{m.sentry, m.gofer}, hostproc.Descendants(m.sentry)...) {
+			for _, tid := range hostproc.Threads(pid) {
 				var now unix.CPUSet
 				// An error is that it has ended.
 				if unix.SchedGetaffinity(tid, &now) == nil && now != some && unix.SchedSetaffinity(tid, &some) == nil {
@@ -196,7 +197,7 @@ func (m *machine) Slow(bytes int64) {
 		if err != nil {
 			return err
 		}
-		for _, pid := range descendants(m.sentry) {
+		for _, pid := range hostproc.Descendants(m.sentry) {
 			b, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
 			if f := strings.Fields(string(b)); len(f) > 1 {
 				if pages, _ := strconv.ParseInt(f[1], 10, 64); pages*int64(os.Getpagesize()) > bytes {
@@ -211,7 +212,7 @@ func (m *machine) Slow(bytes int64) {
 // renice lowers every thread of a process that is not lower already, and so what they
 // will start.
 func renice(pid, niceness int) {
-	for _, tid := range threads(pid) {
+	for _, tid := range hostproc.Threads(pid) {
 		if now, err := niceOf(tid); err == nil && now < niceness { // else it has ended
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceness)
 		}
@@ -222,31 +223,4 @@ func renice(pid, niceness int) {
 func niceOf(tid int) (int, error) {
 	kept, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
 	return 20 - kept, err
-}
-
-// threads lists those of a process; none of one that has ended.
-func threads(pid int) []int {
-	var all []int
-	tasks, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
-	for _, t := range tasks {
-		if tid, err := strconv.Atoi(t.Name()); err == nil {
-			all = append(all, tid)
-		}
-	}
-	return all
-}
-
-// descendants lists the processes below pid.
-func descendants(pid int) []int {
-	var all []int
-	files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "children"))
-	for _, file := range files {
-		b, _ := os.ReadFile(file)
-		for _, s := range strings.Fields(string(b)) {
-			if child, err := strconv.Atoi(s); err == nil {
-				all = append(append(all, child), descendants(child)...)
-			}
-		}
-	}
-	return all
 }

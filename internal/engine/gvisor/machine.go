@@ -23,6 +23,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/channel"
 	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/engine/hostproc"
 )
 
 // machine is one sentry with its gofer.
@@ -226,11 +227,11 @@ func (m *machine) Usage(context.Context) (u engine.Usage, err error) {
 		if err != nil {
 			return fmt.Errorf("gvisor: memory usage: %w", err)
 		}
-		p, err := readProcess(m.sentry)
+		p, err := hostproc.Read(m.sentry)
 		if err != nil {
 			return fmt.Errorf("gvisor: %w", err)
 		}
-		u = engine.Usage{Memory: used, Overhead: p.anonymous, MaxOverhead: maxOverhead, Cache: mapped}
+		u = engine.Usage{Memory: used, Overhead: p.Anonymous, MaxOverhead: maxOverhead, Cache: mapped}
 		var file unix.Stat_t
 		if m.filestore != "" && unix.Stat(m.filestore, &file) == nil {
 			u.Disk = file.Blocks * 512 // stat's unit, whatever the block size
@@ -244,14 +245,14 @@ func (m *machine) Usage(context.Context) (u engine.Usage, err error) {
 // below the sentry; the time of those that ended is the sentry's.
 func (m *machine) CPUTime(context.Context) (total time.Duration, err error) {
 	err = m.look(func() error {
-		sentry, err := readProcess(m.sentry)
+		sentry, err := hostproc.Read(m.sentry)
 		if err != nil {
 			return fmt.Errorf("gvisor: %w", err)
 		}
-		total = sentry.cpu
-		for _, pid := range descendants(m.sentry) {
-			if stub, err := readProcess(pid); err == nil { // else it ended just now
-				total += stub.cpu
+		total = sentry.CPU
+		for _, pid := range hostproc.Descendants(m.sentry) {
+			if stub, err := hostproc.Read(pid); err == nil { // else it ended just now
+				total += stub.CPU
 			}
 		}
 		return nil
