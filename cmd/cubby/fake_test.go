@@ -7,11 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -28,6 +30,7 @@ import (
 //	entry {…}         adds an entry to every listing, true or not
 //	hang              waits until the client goes away
 //	cut               ends the answer there
+//	interrupt         is Ctrl-C, and then as hang
 //
 // Without an end_of_execution the run ends well.
 type fake struct {
@@ -158,7 +161,10 @@ func (f *fake) execute(w http.ResponseWriter, r *http.Request, body []byte) {
 			f.files[path.Join(cubby.Home, name)] = fakeFile{mode: "644", content: text, changed: time.Now()}
 		case "entry":
 			f.entries = append(f.entries, json.RawMessage(rest))
-		case "hang":
+		case "interrupt", "hang":
+			if word == "interrupt" {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+			}
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 			return

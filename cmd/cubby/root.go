@@ -136,14 +136,22 @@ func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if s, ok := errors.AsType[status](err); ok {
-		return int(s)
+	code, message, hint := describe(err)
+	if _, ok := errors.AsType[status](err); ok || code == exitLost {
+		return code // told already, and nothing else went wrong
 	}
-	if _, ok := err.(*output.Error); ok {
-		return exitLost // told already, and nothing else went wrong
+	// The text may quote the sandbox.
+	w = terminal.Sanitize(w, terminal.Is(w))
+	fmt.Fprintf(w, "cubby: %s\n", message)
+	if hint != "" && !strings.Contains(message, hint) {
+		fmt.Fprintf(w, "hint: %s\n", hint)
 	}
-	var hint string
-	code, message := exitCannotRun, err.Error()
+	return code
+}
+
+// describe returns the exit status for an error, and what to say of it.
+func describe(err error) (code int, message, hint string) {
+	code, message = exitCannotRun, err.Error()
 	if e, ok := errors.AsType[*cubby.Error](err); ok {
 		hint = e.Hint
 		message = e.Err.Error()
@@ -157,11 +165,11 @@ func report(w io.Writer, err error) int {
 	if _, ok := errors.AsType[usageError](err); ok {
 		code = exitUsage
 	}
-	// The text may quote the sandbox.
-	w = terminal.Sanitize(w, terminal.Is(w))
-	fmt.Fprintf(w, "cubby: %s\n", strings.TrimSpace(message))
-	if hint != "" && !strings.Contains(message, hint) {
-		fmt.Fprintf(w, "hint: %s\n", hint)
+	if s, ok := errors.AsType[status](err); ok {
+		code = int(s)
 	}
-	return code
+	if _, ok := err.(*output.Error); ok {
+		code = exitLost
+	}
+	return code, strings.TrimSpace(message), hint
 }

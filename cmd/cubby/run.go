@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,7 +80,11 @@ as the run may take: files stay, and so do variables from run to run.
 Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted
 (143 by SIGTERM, 129 by SIGHUP); 137 out of memory; 2 wrong use; 125 Cubby could
 not run it at all; 120 the code ended well, but output could not be written, or
-files of -o were left.`,
+files of -o were left.
+
+With --json there is one object, at the end, whenever the status is not 2: what is
+known, and where the code was not run or did not come to its end, a "failure" that
+says why. "error" is the code's own.`,
 		Example: `  cubby run -e 'print(6*7)'
   cubby run -f data.csv -o out analysis.py
   echo 'console.log(process.version)' | cubby run -l js -
@@ -89,7 +92,11 @@ files of -o were left.`,
   cubby run --memory 2GiB --timeout 5m -f src:project script.sh
   cubby run --server analysis.py
   cubby run --sandbox i3xk9 -e 'print(rows)'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			known := &runRecord{}
+			if f.json {
+				defer func() { err = known.print(std.out, err) }()
+			}
 			if i := slices.IndexFunc(args, isURL); i >= 0 && f.server.used && f.server.opts.URL == "" {
 				return usagef("--server: its URL is joined to it, --server=%s", args[i])
 			}
@@ -105,6 +112,7 @@ files of -o were left.`,
 			if err != nil {
 				return err
 			}
+			known = &r.known
 			return r.run(cmd.Context())
 		},
 	}
@@ -154,6 +162,7 @@ type runner struct {
 
 	screen *screen
 	spin   *terminal.Spinner
+	known  runRecord
 }
 
 // newRunner checks the whole command line before anything is started.
@@ -231,9 +240,11 @@ func (r *runner) run(ctx context.Context) (err error) {
 	cause := context.Cause(ctx)
 	switch {
 	case output.BrokenPipe(cause):
+		r.known.failure = cause
 		return status(exitBrokenPipe)
 	case err != nil && cause != nil:
 		fmt.Fprintln(r.std.err, "cubby: interrupted")
+		r.known.failure = &cubby.Error{Code: cubby.CodeCanceled, Err: errors.New("interrupted")}
 		if by, ok := errors.AsType[signalError](cause); ok {
 			return status(128 + int(by.signal))
 		}
@@ -286,6 +297,7 @@ func (r *runner) tooSlow(start context.Context, err error) error {
 }
 
 func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
+	r.known.unenforced = sbx.LimitsNotEnforced()
 	for _, s := range r.shares {
 		if err := sbx.Files().Upload(ctx, s.local, s.remote); err != nil {
 			switch cubby.CodeOf(err) {
@@ -297,6 +309,7 @@ func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 	}
 	input := standardInput(r.src, r.std.in)
 	c := &collector{files: sbx.Files(), flags: r.flags}
+	r.known.files = c
 	if p := r.src.program; p != "" && p != "-" {
 		c.source = cubby.Entry{Path: path.Join(cubby.Home, p), Size: int64(len(r.src.code))}
 	}
@@ -321,8 +334,13 @@ func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 		cubby.OnError(func(e cubby.ExecutionError) { r.spin.Stop(); r.screen.failure(e) }))
 	r.spin.Stop()
 	r.screen.end()
+	r.known.execution = ex
 	switch {
 	case gone(err, "out of memory"):
+		r.known.failure = err
+		if ex != nil {
+			ex.OOMKilled = true
+		}
 		report(r.screen.notes, err)
 		fmt.Fprintf(r.screen.notes, "cubby: out of memory%s\n", r.memoryLimit())
 		return status(exitOutOfMemory)
@@ -331,13 +349,11 @@ func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 	}
 	cerr := c.after(ctx, ex.Results)
 	code := exitStatus(ex)
-	if r.flags.json {
-		left := c.left
-		if cerr != nil {
-			left = append(slices.Clip(left), leftFile{".", cerr.Error()})
-		}
-		err = writeJSON(r.std.out, ex, code, sbx.LimitsNotEnforced(), c, left)
-	} else {
+	r.known.code = code
+	if cerr != nil {
+		r.known.left = []leftFile{{".", cerr.Error()}}
+	}
+	if !r.flags.json {
 		r.notes(ex, c)
 	}
 	c.sayLeft(r.screen.notes)
@@ -414,45 +430,6 @@ func unwrapOp(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// writeJSON prints the one object of --json.
-func writeJSON(w io.Writer, ex *cubby.Execution, code int, unenforced []string, c *collector, left []leftFile) error {
-	object := struct {
-		Stdout            string                `json:"stdout"`
-		Stderr            string                `json:"stderr"`
-		Results           []cubby.Result        `json:"results"`
-		Error             *cubby.ExecutionError `json:"error"`
-		ExitCode          int                   `json:"exit_code"`
-		DurationMS        int64                 `json:"duration_ms"`
-		TimedOut          bool                  `json:"timed_out"`
-		OOMKilled         bool                  `json:"oom_killed"`
-		Truncated         bool                  `json:"truncated"`
-		LimitsNotEnforced []string              `json:"limits_not_enforced"`
-		Files             []savedFile           `json:"files"`
-		Left              []leftFile            `json:"left"`      // at most 1,000
-		LeftMore          int                   `json:"left_more"` // beside those
-	}{
-		ex.Stdout, ex.Stderr, ex.Results, ex.Error, code, ex.Duration.Milliseconds(),
-		ex.TimedOut, ex.OOMKilled, ex.Truncated, unenforced, c.saved, left, c.more,
-	}
-	// Empty lists, not null: who reads this should not have to look for both.
-	if object.Results == nil {
-		object.Results = []cubby.Result{}
-	}
-	if object.LimitsNotEnforced == nil {
-		object.LimitsNotEnforced = []string{}
-	}
-	if object.Files == nil {
-		object.Files = []savedFile{}
-	}
-	if object.Left == nil {
-		object.Left = []leftFile{}
-	}
-	enc := json.NewEncoder(terminal.Sanitize(w, terminal.Is(w)))
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(object)
 }
 
 // screen shows text as it comes.

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
@@ -181,7 +183,7 @@ func TestStartTakesTooLong(t *testing.T) {
 	r, err := newRunner(std, openEmbedded, source{code: "print(1)", language: "python"},
 		runFlags{
 			timeout: timeValue(time.Second), memory: 512 << 20, disk: 1 << 30, maxOutput: 1 << 20, outMaxBytes: 1 << 20,
-			cpus: 1, pids: 256, outMaxFiles: 1,
+			cpus: 1, pids: 256, outMaxFiles: 1, engine: defaultEngine,
 		}, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
@@ -259,6 +261,46 @@ func TestProcessesThatEnd(t *testing.T) {
 				if out, err := shell(t, nil, "$CUBBY run -e 'print(6*7)'"); err != nil || out != "42\n" {
 					t.Errorf("the next start: %v: %s", err, out)
 				}
+			}
+		})
+	}
+}
+
+// TestObjectOfACutRun: a program that reads --json gets its object, whatever ends.
+func TestObjectOfACutRun(t *testing.T) {
+	for _, victim := range []string{"server", "sandbox", "gofer"} {
+		t.Run(victim, func(t *testing.T) {
+			testenv.CheckLeaks(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, testenv.Cubby(t), "run", "--json", "--python", python, "-e", "import time; time.sleep(600)")
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for killed := false; !killed && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+				victims := machines(victim, os.TempDir())
+				if victim == "server" { // and not a child with which Go tries what its kernel can
+					victims = slices.DeleteFunc(childrenOf(cmd.Process.Pid), func(pid int) bool {
+						cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+						return !bytes.Contains(cmdline, []byte("--"+handshake.FlagPrivate))
+					})
+				}
+				for _, pid := range victims {
+					killed = syscall.Kill(pid, syscall.SIGKILL) == nil
+				}
+			}
+			err := cmd.Wait()
+			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitCannotRun {
+				t.Errorf("got %v", err)
+			}
+			var object jsonOutcome
+			if err := json.Unmarshal(stdout.Bytes(), &object); err != nil {
+				t.Fatalf("%v: %q; %s", err, stdout.String(), stderr.String())
+			}
+			if f := object.Failure; f == nil || f.Message == "" || !strings.Contains(stderr.String(), f.Message) || object.ExitCode != exitCannotRun {
+				t.Errorf("got %+v, failure %+v; %s", object, f, stderr.String())
 			}
 		})
 	}
