@@ -59,8 +59,8 @@ func newKill(std stdio) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.BoolVar(&all, "all", false, "end all sandboxes of the team")
-	fl.StringArrayVar(&metadata, "metadata", nil, "with --all: those with this label, `NAME=VALUE`; repeatable")
+	fl.BoolVarP(&all, "all", "a", false, "end all sandboxes of the team")
+	fl.StringArrayVarP(&metadata, "metadata", "m", nil, "with --all: those with this label, `NAME=VALUE`; repeatable")
 	fl.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	f.register(cmd)
 	return cmd

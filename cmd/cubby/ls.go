@@ -71,7 +71,7 @@ func newList(std stdio) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&metadata, "metadata", nil, "list those with this label, `NAME=VALUE`; repeatable")
+	fl.StringArrayVarP(&metadata, "metadata", "m", nil, "list those with this label, `NAME=VALUE`; repeatable")
 	fl.BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	fl.BoolVar(&asJSON, "json", false, "print a JSON object in a line for each")
 	f.register(cmd)
