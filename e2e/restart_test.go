@@ -78,6 +78,7 @@ func TestRestart(t *testing.T) {
 			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/health", nil, append(b.routed(portEnvd), "X-API-KEY", key)...),
 				http.StatusBadGateway, "the server was "+test.why)
 			checkError(t, call(t, http.DefaultClient, "GET", next.URL+"/health", nil, b.routed(portEnvd)...), http.StatusBadGateway, "the server was "+test.why)
+			next.toldBySDK(t, b, "the server was "+test.why)
 			guessed := box{ID: b.ID, Token: strings.Repeat("0", len(b.Token)-8) + b.Token[len(b.Token)-8:]}
 			for _, a := range []answer{
 				call(t, http.DefaultClient, "GET", next.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", stranger),
@@ -116,6 +117,15 @@ func TestRestart(t *testing.T) {
 			t.Errorf("the file was touched: %q, %v", text, err)
 		}
 		t.Logf("it says: %s", out)
+	})
+}
+
+// toldBySDK checks what E2B's packages say of a sandbox that an earlier server ended.
+func (s *server) toldBySDK(t *testing.T, b box, why string) {
+	t.Run("as the packages say", func(t *testing.T) {
+		needNode(t)
+		install(t, "new")
+		s.node(t, "new", "js/alone/ended.test.mjs", "CUBBY_ENDED="+b.ID, "CUBBY_TOKEN="+b.Token, "CUBBY_WHY="+why)
 	})
 }
 

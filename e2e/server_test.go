@@ -107,7 +107,9 @@ func (s *server) read(stdout io.Reader) error {
 		case "export E2B_SANDBOX_URL":
 			sandboxURL = value
 		case "export E2B_API_KEY":
-			s.Key, _, _ = strings.Cut(value, " ")
+			if key, _, _ := strings.Cut(value, " "); key != "…" { // a later start says where it is
+				s.Key = key
+			}
 		}
 		// The last of the three, or the comment that stands for it later.
 		if s.URL != "" && sandboxURL != "" && (found && strings.HasPrefix(name, "export E2B_API_KEY") || strings.HasPrefix(name, "# an API key")) {

@@ -21,17 +21,26 @@ type Info struct {
 	Metadata            map[string]string
 	AllowInternetAccess *bool
 	Network             *protocol.Network
-	StartedAt, EndAt    time.Time // UTC, in microseconds
+	Lifecycle           Lifecycle
+	StartedAt           time.Time // UTC, in microseconds, as all times
+	EndAt               time.Time // its deadline; when it was paused, while it is
 	Limits              protocol.Limits
 	LimitsNotEnforced   []string // names of those that do not hold on this host
 }
 
 // Info describes the sandbox as it is now.
 func (s *Sandbox) Info() Info {
+	s.mu.Lock()
+	r, unenforced := s.record, s.unenforced
+	s.mu.Unlock()
+	endAt := r.EndAt
+	if r.State == StatePaused || r.State == StateResuming {
+		endAt = r.PausedAt
+	}
 	return Info{
-		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: s.State(),
+		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: r.State,
 		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
-		Metadata: s.Metadata, AllowInternetAccess: s.AllowInternetAccess, Network: s.Network,
-		StartedAt: s.StartedAt, EndAt: s.EndAt(), Limits: s.Limits, LimitsNotEnforced: s.LimitsNotEnforced(),
+		Metadata: s.Metadata, AllowInternetAccess: s.AllowInternetAccess, Network: s.Network, Lifecycle: s.Lifecycle,
+		StartedAt: r.StartedAt, EndAt: endAt, Limits: s.Limits, LimitsNotEnforced: unenforced,
 	}
 }

@@ -303,10 +303,13 @@ func expected(t reflect.Type) string {
 // fail answers with what err means for the client.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err error) {
 	var busy *host.BusyError
+	var state *host.StateError
 	switch {
 	case errors.As(err, &busy):
 		w.Header().Set("Retry-After", strconv.Itoa(int(busy.RetryAfter/time.Second)))
 		writeError(w, http.StatusTooManyRequests, busy.Error(), "")
+	case errors.As(err, &state):
+		writeError(w, http.StatusConflict, state.Error(), "")
 	case errors.Is(err, host.ErrInvalid):
 		writeError(w, http.StatusBadRequest, err.Error(), "")
 	case errors.Is(err, host.ErrUnknownTemplate):

@@ -41,7 +41,8 @@ func TestReadyNeedsReady(t *testing.T) {
 	if c := ask(t, readyHost{}, "GET", "/ready"); c.status != http.StatusOK {
 		t.Error(c)
 	}
-	if c := ask(t, readyHost{err: host.ErrBusy}, "GET", "/ready"); c.status != http.StatusServiceUnavailable || !strings.Contains(c.body, host.ErrBusy.Error()) {
+	c := ask(t, readyHost{err: host.ErrBusy}, "GET", "/ready")
+	if c.status != http.StatusServiceUnavailable || !strings.Contains(c.body, host.ErrBusy.Error()) {
 		t.Error(c)
 	}
 }
@@ -79,6 +80,46 @@ func TestListNeedsDescriptionsOnly(t *testing.T) {
 	}
 }
 
+// TestStates: lists and details say of every state what a client can do.
+func TestStates(t *testing.T) {
+	var infos []host.Info
+	for state, said := range map[host.State]string{
+		host.StateRunning: "running", host.StatePausing: "paused", host.StatePaused: "paused", host.StateResuming: "paused",
+	} {
+		info := host.Info{ID: "i" + string(state), State: state}
+		infos = append(infos, info)
+		var detail protocol.SandboxDetail
+		a := &api{t: t}
+		a.into(ask(t, controlHost{box: fixedSandbox{info: info}}, "GET", "/sandboxes/"+info.ID), http.StatusOK, &detail)
+		if detail.State != said {
+			t.Errorf("%s: the detail says %q", state, detail.State)
+		}
+	}
+	all := []string{"irunning running", "ipausing paused", "ipaused paused", "iresuming paused"}
+	for path, want := range map[string]struct {
+		boxes   []string
+		running string // in the header
+	}{
+		"/v2/sandboxes":                      {all, "1"},
+		"/v2/sandboxes?state=running,paused": {all, "1"},
+		"/v2/sandboxes?state=running":        {all[:1], "1"},
+		"/v2/sandboxes?state=paused":         {all[1:], "0"},
+		"/sandboxes":                         {all[:1], ""},
+	} {
+		c := ask(t, listHost{infos: infos}, "GET", path)
+		var page []protocol.ListedSandbox
+		(&api{t: t}).into(c, http.StatusOK, &page)
+		var got []string
+		for _, box := range page {
+			got = append(got, box.SandboxID+" "+box.State)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, slices.Sorted(slices.Values(want.boxes))) || c.header.Get("X-Total-Running") != want.running {
+			t.Errorf("%s: %q, %s running; want %q, %s", path, got, c.header.Get("X-Total-Running"), want.boxes, want.running)
+		}
+	}
+}
+
 // controlHost has one sandbox.
 type controlHost struct {
 	Host
@@ -90,6 +131,27 @@ func (h controlHost) Of(_ context.Context, _, id string) (Sandbox, error) {
 		return nil, host.ErrNotFound
 	}
 	return h.box, nil
+}
+
+// fixedSandbox can be described, and is not in the state for anything else.
+type fixedSandbox struct {
+	Sandbox
+	info host.Info
+}
+
+func (b fixedSandbox) Info() host.Info { return b.info }
+
+func (b fixedSandbox) Extend(context.Context, time.Duration) error {
+	return &host.StateError{ID: b.info.ID, State: b.info.State, Intended: host.StateRunning}
+}
+
+// TestExtendInAnotherState: what a state does not allow is a conflict, and no fault of
+// the server's.
+func TestExtendInAnotherState(t *testing.T) {
+	h := controlHost{box: fixedSandbox{info: host.Info{ID: "ipaused", State: host.StatePaused}}}
+	if c := ask(t, h, "POST", "/sandboxes/ipaused/refreshes"); c.status != http.StatusConflict || !strings.Contains(c.body, "paused") {
+		t.Error(c)
+	}
 }
 
 // recordingSandbox knows what was done to it.
@@ -155,6 +217,7 @@ type nodePorts struct {
 	node *url.URL // where the machine is
 	gone chan struct{}
 	http *http.Transport
+	err  error // of a dial
 }
 
 // newNodePorts starts a machine that answers with a name and the request's path.
@@ -185,6 +248,9 @@ func (p *nodePorts) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	case <-p.gone:
 		return nil, engine.ErrEnded
 	default:
+	}
+	if p.err != nil {
+		return nil, p.err
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", p.node.Host)
@@ -226,6 +292,12 @@ func TestPortsElsewhere(t *testing.T) {
 	}
 	if status, _ := get("inode2", "/x"); status != http.StatusBadGateway {
 		t.Errorf("another sandbox: %d", status)
+	}
+	h.ports.http.CloseIdleConnections()
+	h.ports.err = &host.StateError{ID: "inode1", State: host.StatePausing, Intended: host.StateRunning}
+	const paused = "The sandbox was not found: it is paused"
+	if status, body := get("inode1", "/x"); status != http.StatusBadGateway || !strings.Contains(body, paused) {
+		t.Errorf("while it is being paused: %d %s", status, body)
 	}
 	// What was cut with the first machine is none of the second one's.
 	first := s.life(h.ports)

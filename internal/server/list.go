@@ -14,11 +14,21 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// States of a sandbox. None can be paused yet.
+// States of a sandbox as clients know them.
 const (
 	stateRunning = "running"
 	statePaused  = "paused"
 )
+
+// stateOf is a state as clients know it: whatever cannot be used now, but can be
+// again, is paused.
+func stateOf(s host.State) string {
+	switch s {
+	case host.StatePausing, host.StatePaused, host.StateResuming:
+		return statePaused
+	}
+	return stateRunning
+}
 
 const (
 	maxPage   = 100
@@ -30,6 +40,7 @@ const (
 type listQuery struct {
 	metadata     map[string]string
 	running      bool // list those that run
+	paused       bool // and those that are paused
 	startedAfter time.Time
 	template     string
 	ascending    bool // oldest first
@@ -109,19 +120,20 @@ func parseMetadata(text string) (map[string]string, error) {
 
 // parseList reads the query of a list; the error is for the client.
 func parseList(q url.Values) (listQuery, error) {
-	l := listQuery{running: true, limit: maxPage, template: q.Get("template")}
+	l := listQuery{running: true, paused: true, limit: maxPage, template: q.Get("template")}
 	var err error
 	if l.metadata, err = parseMetadata(q.Get("metadata")); err != nil {
 		return l, err
 	}
 	// One value with commas is the form of E2B's clients, several are others'.
 	if states := strings.Join(q["state"], ","); states != "" {
-		l.running = false
+		l.running, l.paused = false, false
 		for state := range strings.SplitSeq(states, ",") {
 			switch state {
 			case stateRunning:
 				l.running = true
 			case statePaused:
+				l.paused = true
 			default:
 				return l, errors.New("state must be running or paused, not " + strconv.Quote(cut(state, 64)))
 			}
@@ -160,17 +172,19 @@ func parseList(q url.Values) (listQuery, error) {
 }
 
 // page picks from a team's sandboxes, newest first, those of the page, and says
-// how many there are on all pages and which page is next.
+// how many that run there are on all pages and which page is next.
 func (l listQuery) page(boxes []host.Info) (page []host.Info, running int, next *cursor) {
 	if l.ascending {
 		boxes = slices.Clone(boxes)
 		slices.Reverse(boxes)
 	}
 	for _, box := range boxes {
-		if !l.running || !l.matches(box) {
+		if !l.matches(box) {
 			continue
 		}
-		running++
+		if stateOf(box.State) == stateRunning {
+			running++
+		}
 		if l.after != nil && !l.comesAfter(box) {
 			continue
 		}
@@ -192,7 +206,11 @@ func (l listQuery) matches(box host.Info) bool {
 			return false
 		}
 	}
-	return (l.template == "" || l.template == box.TemplateID) && !box.StartedAt.Before(l.startedAfter)
+	wanted := l.running
+	if stateOf(box.State) == statePaused {
+		wanted = l.paused
+	}
+	return wanted && (l.template == "" || l.template == box.TemplateID) && !box.StartedAt.Before(l.startedAfter)
 }
 
 // comesAfter reports whether a sandbox is behind the cursor, which may be of one
@@ -227,7 +245,8 @@ func (s *Server) listV2(w http.ResponseWriter, r *http.Request, team string) {
 	writeList(w, page)
 }
 
-// listV1 has no pages: it is for clients of before there were any.
+// listV1 has no pages, and no sandboxes that are paused: it is for clients of before
+// there were any.
 func (s *Server) listV1(w http.ResponseWriter, r *http.Request, team string) {
 	filter, err := parseMetadata(r.URL.Query().Get("metadata"))
 	if err != nil {

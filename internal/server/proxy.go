@@ -231,6 +231,11 @@ func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 	if _, ended := s.host.Get(t.info.ID); ended != nil || errors.Is(err, engine.ErrEnded) {
 		return s.ended(r, t.name)
 	}
+	if state, ok := errors.AsType[*host.StateError](err); ok {
+		e := gone(t.name) // as E2B's clients expect it of one that is paused
+		e.message += ": it is " + stateOf(state.State)
+		return e
+	}
 	// A closed port is refused at once and for good: unlike E2B's there is no
 	// forwarder between that may not have seen the port yet, so no second try.
 	e := &refusal{status: http.StatusBadGateway, id: t.name, port: t.port, message: "The sandbox is running but port is not open"}

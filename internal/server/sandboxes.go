@@ -166,7 +166,7 @@ func listed(box host.Info) protocol.ListedSandbox {
 		TemplateID: box.TemplateID, SandboxID: box.ID, ClientID: clientID, Alias: box.TemplateID,
 		StartedAt: box.StartedAt, EndAt: box.EndAt, EnvdVersion: protocol.EnvdVersion,
 		CPUCount: host.CPUCount(box.Limits), MemoryMB: box.Limits.MemoryMB, DiskSizeMB: box.Limits.DiskMB,
-		State: stateRunning, Metadata: box.Metadata, VolumeMounts: []json.RawMessage{},
+		State: stateOf(box.State), Metadata: box.Metadata, VolumeMounts: []json.RawMessage{},
 	}
 }
 
@@ -175,9 +175,17 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box Sandbox) {
 	writeJSON(w, http.StatusOK, protocol.SandboxDetail{
 		ListedSandbox: listed(info), EnvdAccessToken: info.Token, Domain: s.domain(),
 		AllowInternetAccess: info.AllowInternetAccess, Network: info.Network,
-		Lifecycle: protocol.Lifecycle{OnTimeout: "kill"}, LimitsNotEnforced: info.LimitsNotEnforced,
+		Lifecycle: lifecycle(info.Lifecycle), LimitsNotEnforced: info.LimitsNotEnforced,
 		Limits: &info.Limits, PublicID: info.PublicID,
 	})
+}
+
+// lifecycle is what becomes of a sandbox with time, in E2B's words.
+func lifecycle(l host.Lifecycle) protocol.Lifecycle {
+	if l.Pause {
+		return protocol.Lifecycle{AutoResume: l.AutoResume, OnTimeout: "pause"}
+	}
+	return protocol.Lifecycle{AutoResume: l.AutoResume, OnTimeout: "kill"}
 }
 
 func (s *Server) kill(w http.ResponseWriter, r *http.Request, box Sandbox) {
