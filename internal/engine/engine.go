@@ -71,9 +71,10 @@ type Spec struct {
 	// sockets, whose messages are IP packets without a link header, of at most
 	// NetMTU bytes. Inside it is an interface with the address NetAddress, and what
 	// is not for that network goes to NetGateway, too, which is whoever holds the
-	// other end. Start and Restore duplicate the descriptor: it stays the caller's,
-	// who may close it when they have returned. Nil is a closed machine, which has
-	// its loopback only. An engine that cannot attach a card returns ErrNotSupported.
+	// other end. Start and Restore duplicate the descriptor and make it
+	// non-blocking: it stays the caller's, who may close it when they have returned.
+	// Nil is a closed machine, which has its loopback only. An engine that cannot
+	// attach a card returns ErrNotSupported.
 	Net *os.File
 }
 
