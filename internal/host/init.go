@@ -30,16 +30,15 @@ func (m *machine) greet(ctx context.Context) error {
 		return err
 	}
 	header, err := m.tell(ctx, "/init", body)
-	if err != nil {
-		return err
-	}
-	if got := header.Get(protocol.HeaderVersion); got != version.Build() {
+	// A guest of another build may refuse what it does not understand.
+	if got := header.Get(protocol.HeaderVersion); header != nil && got != version.Build() {
 		return fmt.Errorf("%w: %.40q, the server is %s: build both with `make build`", ErrVersionMismatch, got, version.Build())
 	}
-	return nil
+	return err
 }
 
-// tell posts one of the host's own requests to the guest's envd.
+// tell posts one of the host's own requests to the guest's envd. The header is that
+// of any answer, also of a refusal.
 func (m *machine) tell(ctx context.Context, path string, body []byte) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func (m *machine) tell(ctx context.Context, path string, body []byte) (http.Head
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, text)
+		return resp.Header, fmt.Errorf("%s: %s: %s", path, resp.Status, text)
 	}
 	return resp.Header, nil
 }

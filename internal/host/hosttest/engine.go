@@ -24,6 +24,8 @@ import (
 type Engine struct {
 	// Ports answers on further ports, and on envd's what the host does not ask.
 	Ports map[int]http.Handler
+	// Init, if not nil, answers POST /init in the guest's place.
+	Init http.Handler
 	// Boot is called for each Start and may take its time or fail.
 	Boot func(ctx context.Context, spec engine.Spec) error
 	// Unenforced is what each machine does not enforce.
@@ -132,6 +134,10 @@ func (m *Machine) Dial(_ context.Context, port int) (net.Conn, error) {
 func (m *Machine) envd(other http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /init", func(w http.ResponseWriter, r *http.Request) {
+		if m.engine.Init != nil {
+			m.engine.Init.ServeHTTP(w, r)
+			return
+		}
 		var req protocol.InitRequest
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
