@@ -138,7 +138,9 @@ func TestV2Group(t *testing.T) {
 	if got := g.Enforced(); !slices.Equal(got, []string{"cpu", "memory"}) || len(g.Problems()) > 0 {
 		t.Errorf("after a change: enforced %v; %v", got, g.Problems())
 	}
-	for file, want := range map[string]string{"memory.max": "268435456", "memory.swap.max": "0", "cpu.max": "50000 100000", "pids.max": "max"} {
+	for file, want := range map[string]string{
+		"memory.max": "268435456", "memory.swap.max": "0", "cpu.max": "50000 100000", "pids.max": "max",
+	} {
 		if got := f.file(group + file); !strings.HasPrefix(got, want) { // a real file holds no more
 			t.Errorf("after a change: %s: %q, want %q", file, got, want)
 		}

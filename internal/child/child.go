@@ -251,7 +251,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	p.cgroups = cgroups
 	eng, err := opts.Engines.Open(opts.Engine, engine.Config{
 		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
-		DebugLog: os.Getenv("CUBBY_GVISOR_LOG"),
+		DebugLog: os.Getenv("CUBBY_ENGINE_LOG"),
 	})
 	if err != nil {
 		return p, err

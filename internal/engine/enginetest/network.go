@@ -55,7 +55,11 @@ func (s Suite) testNetworkCard(t *testing.T) {
 	m.talksUDP(t, ours)
 	// Whoever holds the other end may be gone: that cuts the network only.
 	ours.Close()
-	m.must(t, "", "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry: s.sendto(b'?', ('192.0.2.1', 9))\nexcept OSError: pass")
+	m.must(t, "", `
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try: s.sendto(b'?', ('192.0.2.1', 9))
+except OSError: pass`)
 
 	restorer := can[engine.Restorer](t, s.Engine)
 	checkpointer := can[engine.Checkpointer](t, m0)

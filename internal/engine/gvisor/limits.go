@@ -39,6 +39,9 @@ const (
 	stubOOMScore = "1000"
 	// niceness of a machine that no cgroup holds back.
 	niceness = 5
+	// maxLooks is how often threads are looked for that are to run elsewhere. Two
+	// looks do, unless it is the host that does not let them.
+	maxLooks = 20
 	// slowed is by how much more processes are held back that take the last of the
 	// memory: to a tenth of the guest's share. With less they could hardly be killed on a busy machine,
 	// for that they must run once more.
@@ -173,8 +176,8 @@ func (m *machine) pin(n int) error {
 	if err != nil {
 		return err
 	}
-	for moved := true; moved; {
-		moved = false
+	for range maxLooks {
+		moved := false
 		for _, pid := range append([]int{m.sentry, m.gofer}, hostproc.Descendants(m.sentry)...) {
 			for _, tid := range hostproc.Threads(pid) {
 				var now unix.CPUSet
@@ -183,6 +186,9 @@ func (m *machine) pin(n int) error {
 					moved = true
 				}
 			}
+		}
+		if !moved {
+			break
 		}
 	}
 	m.pinned = n
