@@ -114,13 +114,5 @@ func (s *Sandbox) attach(m *machine, deadline time.Time) {
 	m.watch()
 }
 
-// LimitsNotEnforced names the limits that do not hold on this host, or did not for
-// the machine that the sandbox had last.
-func (s *Sandbox) LimitsNotEnforced() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unenforced
-}
-
 // Done is closed when nothing of the sandbox is left in this process.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
