@@ -32,6 +32,11 @@ type Result struct {
 	Chart json.RawMessage
 	// Extra holds the forms that have no field of their own, by MIME type.
 	Extra map[string]json.RawMessage
+	// LeftOut names the forms that are missing because they were too large, as the
+	// result's JSON names its fields: "json" above 1 MiB, "data" above 200,000 cells,
+	// "chart" above 200,000 points, others above 32 MiB. It is known at the end of the
+	// execution: OnResult does not see it. Other servers do not tell.
+	LeftOut []string
 	// IsMain marks the value of the last expression.
 	IsMain bool
 }
@@ -53,6 +58,7 @@ type wireResult struct {
 	Chart      json.RawMessage `json:"chart,omitempty"`
 	IsMain     bool            `json:"is_main_result"`
 	Extra      extra           `json:"extra"`
+	LeftOut    names           `json:"left_out,omitempty"`
 }
 
 // extra is a map that takes at most maxExtra entries from the wire: a map of
@@ -84,6 +90,27 @@ func (x *extra) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// names is a list that takes at most maxNames entries from the wire.
+type names []string
+
+const maxNames = 16
+
+// UnmarshalJSON keeps the first maxNames entries.
+func (n *names) UnmarshalJSON(b []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return err // null, or no list: no entries
+	}
+	for *n = nil; dec.More() && len(*n) < maxNames; {
+		var name string
+		if err := dec.Decode(&name); err != nil {
+			return err
+		}
+		*n = append(*n, name)
+	}
+	return nil
+}
+
 // MarshalJSON writes the result under E2B's names, pictures in base64, and what is
 // JSON as it is.
 func (r Result) MarshalJSON() ([]byte, error) {
@@ -92,7 +119,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		PNG:  base64.StdEncoding.EncodeToString(r.PNG),
 		JPEG: base64.StdEncoding.EncodeToString(r.JPEG),
 		PDF:  base64.StdEncoding.EncodeToString(r.PDF),
-		JSON: r.JSON, Data: r.Data, Chart: r.Chart, IsMain: r.IsMain, Extra: r.Extra,
+		JSON: r.JSON, Data: r.Data, Chart: r.Chart, IsMain: r.IsMain, Extra: r.Extra, LeftOut: r.LeftOut,
 	}
 	if w.Extra == nil {
 		w.Extra = extra{}
@@ -113,7 +140,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*r = Result{
-		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript, IsMain: w.IsMain,
+		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript, IsMain: w.IsMain, LeftOut: w.LeftOut,
 	}
 	var errs []error
 	for _, form := range []struct {

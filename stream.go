@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,8 @@ type eventReader struct {
 	ex             Execution
 	stdout, stderr output
 	resultBytes    int64
+	lines          int   // of results
+	kept           []int // which of them the execution has, from 0
 }
 
 // output collects one stream up to a bound.
@@ -185,6 +188,8 @@ func (r *eventReader) truncate() {
 
 func (r *eventReader) result(line []byte) error {
 	// A result costs more than its text: a million empty ones count, too.
+	number := r.lines
+	r.lines++
 	cost := int64(len(line)) + resultOverhead
 	if r.resultBytes+cost > maxResults {
 		r.truncate()
@@ -200,7 +205,7 @@ func (r *eventReader) result(line []byte) error {
 		}
 		r.log.Warn("malformed result from the sandbox", "err", err)
 	}
-	r.ex.Results = append(r.ex.Results, res)
+	r.ex.Results, r.kept = append(r.ex.Results, res), append(r.kept, number)
 	if r.on.result != nil {
 		r.on.result(res)
 	}
@@ -224,6 +229,12 @@ func (r *eventReader) end(line []byte) error {
 	x.Truncated = x.Truncated || e.Truncated
 	if e.Limit != "" {
 		x.Limit = cut(e.Limit, 64)
+	}
+	for _, left := range e.LeftOut {
+		i, ok := slices.BinarySearch(r.kept, left.Result)
+		if ok && len(x.Results[i].LeftOut) < maxNames {
+			x.Results[i].LeftOut = append(x.Results[i].LeftOut, cut(left.Form, 64))
+		}
 	}
 	return nil
 }

@@ -24,6 +24,9 @@ const (
 	snapshotDepth   = 64
 )
 
+// errFormTooLarge is why a form of a result has no file.
+var errFormTooLarge = errors.New("too large to be brought back in this form")
+
 // savedFile is one file that came back.
 type savedFile struct {
 	Path string `json:"path"` // below the folder of -o
@@ -152,10 +155,13 @@ func (c *collector) toFolder(ctx context.Context, results []cubby.Result) error 
 	n := 0
 	for _, r := range results {
 		all := forms(r)
-		if len(all) == 0 {
+		if len(all) == 0 && len(r.LeftOut) == 0 {
 			continue
 		}
 		n++
+		for _, form := range r.LeftOut {
+			c.leave("result-"+strconv.Itoa(n)+" ("+form+")", errFormTooLarge)
+		}
 		for _, form := range all {
 			name := "result-" + strconv.Itoa(n) + form.ext
 			for i := 2; taken[strings.ToLower(name)]; i++ {

@@ -71,7 +71,8 @@ type cell struct {
 	unflushed bool // lines wait for flusher
 	werr      error
 	written   [2]int64
-	results   int
+	results   int // bytes
+	sent      int // results
 	end       protocol.EndOfExecution
 	failure   *protocol.ErrorData // held back: what the interrupt did to the code
 	died      *syscall.WaitStatus // of the kernel
@@ -230,6 +231,12 @@ func (c *cell) event(e kernel.Event) {
 			c.end.Truncated, c.end.Limit = true, cmpOr(c.end.Limit, "output")
 			return
 		}
+		for _, form := range leftOut(e) {
+			if len(c.end.LeftOut) < protocol.MaxLeftOut {
+				c.end.LeftOut = append(c.end.LeftOut, protocol.LeftOut{Result: c.sent, Form: form})
+			}
+		}
+		c.sent++
 		c.emit(resultLine(e))
 	case "error":
 		failure := &protocol.ErrorData{Name: e.Name, Value: e.Value, Traceback: e.Traceback}

@@ -5,6 +5,7 @@ package guest
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/cubby-sandbox/cubby/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -21,6 +22,25 @@ func resultLine(e kernel.Event) any {
 		}{out, out.Text}
 	}
 	return out
+}
+
+// fields are E2B's names of MIME types.
+var fields = map[string]string{
+	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
+	"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex",
+	"application/javascript": "javascript", "application/json": "json", "e2b/data": "data", "e2b/chart": "chart",
+}
+
+// leftOut names the forms that a result would have if they were smaller. The kernel
+// is the code's: a MIME type of its own stays out.
+func leftOut(e kernel.Event) []string {
+	var names []string
+	for _, mime := range e.LeftOut {
+		if name := fields[mime]; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // resultEvent sorts MIME types into E2B's fields. A form that is nested deeper than

@@ -43,3 +43,11 @@ func TestResultLine(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftOut: forms have E2B's names, once each, and a kernel cannot invent others.
+func TestLeftOut(t *testing.T) {
+	e := kernel.Event{LeftOut: []string{"application/json", "e2b/data", "application/json", "image/png", "x/y", ""}}
+	if got := strings.Join(leftOut(e), " "); got != "json data png" {
+		t.Errorf("got %q", got)
+	}
+}

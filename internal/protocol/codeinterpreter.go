@@ -1,6 +1,9 @@
 package protocol
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // Ports inside a sandbox (E2B: envd 49983, code interpreter 49999).
 const (
@@ -149,6 +152,38 @@ type EndOfExecution struct {
 	StateLost bool `json:"state_lost,omitempty"`
 	// FreshKernel says that this call began in a kernel that replaced a dead one.
 	FreshKernel bool `json:"fresh_kernel,omitempty"`
+	// LeftOut are forms of results that were too large. They are told here, since
+	// E2B's Python client fails at a result with a field that it does not know.
+	LeftOut LeftOuts `json:"left_out,omitempty"`
+}
+
+// LeftOut is a form that a result does not have because it is too large.
+type LeftOut struct {
+	Result int    `json:"result"` // from 0, in the order of the results' lines
+	Form   string `json:"form"`   // the field that would have it, such as "json"
+}
+
+// MaxLeftOut bounds a list of LeftOut.
+const MaxLeftOut = 1000
+
+// LeftOuts takes at most MaxLeftOut entries from the wire: a list of empty ones takes
+// ten times the size of its JSON.
+type LeftOuts []LeftOut
+
+// UnmarshalJSON keeps the first MaxLeftOut entries.
+func (l *LeftOuts) UnmarshalJSON(b []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return err // null, or no list: no entries
+	}
+	for *l = nil; dec.More() && len(*l) < MaxLeftOut; {
+		var entry LeftOut
+		if err := dec.Decode(&entry); err != nil {
+			return err
+		}
+		*l = append(*l, entry)
+	}
+	return nil
 }
 
 // HeaderVersion carries version.Build on the guest's answers to /init and

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -101,5 +102,47 @@ func TestJSONNestedDeep(t *testing.T) {
 	got := startNode(t).run("eval('" + deep + "')")
 	if got.Err() != "" || got.Results[0].Data["application/json"] != nil {
 		t.Errorf("%.200v", got)
+	}
+}
+
+// TestTooLarge: a form that is too large is named, and one that a value does not have
+// is not.
+func TestTooLarge(t *testing.T) {
+	python, node := startPython(t), startNode(t)
+	for _, c := range []struct {
+		k                   *wireKernel
+		code, want, imports string
+	}{
+		{python, "list(range(300_000))", "[application/json]", ""},
+		{python, "['x' * 2_000_000]", "[application/json]", ""},
+		{python, "list(range(3))", "[]", ""},
+		{python, "[object]", "[]", ""},
+		{python, "class H:\n    def _repr_html_(self): return 'x' * (33 << 20)\n    __repr__ = lambda s: 'h'\nH()", "[text/html]", ""},
+		{python, "%%capture kept\nlist(range(300_000))", "", ""},
+		{python, "kept.show()", "[application/json]", ""},
+		{python, "[np.zeros(10**6)]", "[application/json]", "numpy as np"},
+		{python, "pd.DataFrame({'a': range(300_000)})", "[e2b/data]", "pandas as pd"},
+		{python, "pd.Series(range(300_000))", "[e2b/data]", "pandas as pd"},
+		{python, "plt.plot(range(300_000));", "[e2b/chart]", "matplotlib.pyplot as plt"},
+		{node, "new Array(5000000)", "[application/json]", ""},
+		{node, "['x'.repeat(2000000)]", "[application/json]", ""},
+		{node, "({_toHtml: 'x'.repeat(40 << 20)})", "[text/html application/json]", ""},
+		{node, "[1]", "[]", ""},
+		{node, "[() => 1]", "[]", ""},
+	} {
+		t.Run(c.code, func(t *testing.T) {
+			if c.imports != "" {
+				needModule(t, strings.Fields(c.imports)[0])
+				c.k.run("import " + c.imports)
+			}
+			got := c.k.run(c.code)
+			left := ""
+			for _, r := range got.Results {
+				left += fmt.Sprint(r.LeftOut)
+			}
+			if got.Err() != "" || left != c.want {
+				t.Errorf("left out %s, want %s; %s %s", left, c.want, got.Err(), got.Stderr)
+			}
+		})
 	}
 }

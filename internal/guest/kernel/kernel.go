@@ -102,9 +102,11 @@ type Event struct {
 
 	// Main is true for the value of the last expression, and Data maps MIME types
 	// to JSON as the kernel wrote it: a string (text or base64) or anything else.
-	// They belong to "result".
+	// They belong to "result", as LeftOut does.
 	Main bool                       `json:"main,omitempty"`
 	Data map[string]json.RawMessage `json:"data,omitempty"`
+	// LeftOut has the MIME types of forms that are too large to be sent.
+	LeftOut []string `json:"left_out,omitempty"`
 
 	// Name, Value and Traceback belong to "error".
 	Name      string `json:"name,omitempty"`

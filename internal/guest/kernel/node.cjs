@@ -147,6 +147,7 @@ function inspect(value) {
 }
 
 // JSON that is text already.
+// Text that is JSON already; null for a value that is too large.
 class Raw {
   constructor(json) {
     this.json = json;
@@ -193,16 +194,20 @@ function plainBundle(value) {
 
 function sendResult(main, data) {
   const out = [];
+  const leftOut = []; // forms that are too large
   for (const [mime, v] of Object.entries(data)) {
     if (v === undefined) continue;
     const text = typeof v === 'string' ? v : v instanceof Raw ? v.json : jsonOf(v, MAX_RESULT);
     if (text === undefined) continue;
-    const whole = text.length <= MAX_RESULT / 4 || Buffer.byteLength(text) <= MAX_RESULT;
-    if (!whole && mime !== 'text/plain') continue;
+    const whole = text !== null && (text.length <= MAX_RESULT / 4 || Buffer.byteLength(text) <= MAX_RESULT);
+    if (!whole && (text === null || mime !== 'text/plain')) {
+      leftOut.push(mime);
+      continue;
+    }
     const kept = whole ? text : text.slice(0, MAX_RESULT / 4) + '...';
     out.push(JSON.stringify(mime) + ':' + (typeof v === 'string' ? JSON.stringify(kept) : kept));
   }
-  const head = JSON.stringify({ ev: 'result', id: cell ? cell.id : 0, main });
+  const head = JSON.stringify({ ev: 'result', id: cell ? cell.id : 0, main, left_out: leftOut.length ? leftOut : undefined });
   writeAll(3, `${head.slice(0, -1)},"data":{${out.join(',')}}}\n`);
   if (!main && cell && cell.ack) awaitAck();
 }

@@ -9,23 +9,29 @@ const { Array, Buffer, Date, JSON, Map, Number, Object, Set } = globalThis;
 const MAX_DEPTH = 250;
 
 class NoForm extends Error {}
+class TooLarge extends Error {}
 
-// The JSON of a value; undefined if it has none that says what the value is, or if it
+// The JSON of a value; undefined if it has none that says what the value is, null if it
 // is larger than limit, in characters about.
 function jsonOf(value, limit) {
   const room = { left: limit };
   try {
     return write(value, room, 0);
   } catch (e) {
-    return undefined; // or a getter of the code's failed
+    return e instanceof TooLarge ? null : undefined; // or a getter of the code's failed
   }
 }
 
+function take(room, n) {
+  if ((room.left -= n) < 0) throw new TooLarge();
+}
+
 function write(value, room, depth) {
-  if (depth > MAX_DEPTH || (room.left -= 2) < 0) throw new NoForm();
+  if (depth > MAX_DEPTH) throw new NoForm();
+  take(room, 2);
   switch (typeof value) {
     case 'string':
-      if ((room.left -= value.length) < 0) throw new NoForm();
+      take(room, value.length);
       return JSON.stringify(value);
     case 'number':
       return Number.isFinite(value) ? JSON.stringify(value) : 'null';
@@ -44,7 +50,7 @@ function write(value, room, depth) {
   if (types.isProxy(value)) throw new NoForm();
   const list = (items) => '[' + Array.from(items, (v) => write(v, room, depth + 1)).join(',') + ']';
   if (Array.isArray(value)) {
-    if ((room.left -= value.length) < 0) throw new NoForm();
+    take(room, value.length);
     return list(value);
   }
   if (types.isDate(value)) return JSON.stringify(Date.prototype.toJSON.call(value));
@@ -55,7 +61,7 @@ function write(value, room, depth) {
     return list(pairs);
   }
   if (types.isTypedArray(value) && !Buffer.isBuffer(value)) {
-    if ((room.left -= value.length) < 0) throw new NoForm();
+    take(room, value.length);
     return list(value);
   }
   const proto = Object.getPrototypeOf(value);

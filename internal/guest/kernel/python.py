@@ -153,7 +153,7 @@ class Kernel:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
     def send_result(self, data, main):
-        """Send a result; data maps a MIME type to its JSON text."""
+        """Send a result; data maps a MIME type to its JSON text, which is empty if it was left out."""
         if self.control < 0:
             return
         size = sum(len(v) for v in data.values())
@@ -163,15 +163,17 @@ class Kernel:
                 size / 1048576.0,
                 MAX_MESSAGE >> 20,
             )
-            data = {"text/plain": quote(note)}
+            data = dict.fromkeys(data, "")
+            data["text/plain"] = quote(note)
             if 0 < len(text) < 1 << 20:
                 data["text/plain"] = text[:-1] + quote("\n" + note)[1:]
-        body = ",".join(quote(k) + ":" + v for k, v in data.items())
+        body = ",".join(quote(k) + ":" + v for k, v in data.items() if v)
+        left_out = ",".join(quote(k) for k, v in data.items() if not v)
         # What is printed next must not overtake it: the pipes know nothing of
         # the socket. Nothing is printed after the main result.
         self.send(
-            '{"ev":"result","id":%d,"main":%s,"data":{%s}}'
-            % (self.id, "true" if main else "false", body),
+            '{"ev":"result","id":%d,"main":%s,"data":{%s}%s}'
+            % (self.id, "true" if main else "false", body, left_out and ',"left_out":[%s]' % left_out),
             # (Only the thread that receives may wait for an answer.)
             ack=self.acks and not main and _thread.get_ident() == self.thread,
         )

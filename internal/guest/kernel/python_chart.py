@@ -15,17 +15,10 @@ MAX_POINTS = 200000  # points of one figure; a figure with more has no chart
 UNIT = re.compile(r"\s\((.*?)\)|\[(.*?)\]")
 
 
-class TooLarge(Exception):
-    pass
-
-
 def describe(figure):
-    """Return the chart of a figure; {} if it shows nothing, None if it is too large."""
+    """Return the chart of a figure; {} if it shows nothing."""
     budget = Budget()
-    try:
-        charts = [chart(ax, budget) for ax in figure.axes if not helper(ax) and shown(ax)]
-    except TooLarge:
-        return None
+    charts = [chart(ax, budget) for ax in figure.axes if not helper(ax) and shown(ax)]
     if not charts:
         return {}
     title = text_of(getattr(figure, "_suptitle", None))
@@ -42,7 +35,7 @@ class Budget(object):
     def take(self, n):
         self.left -= n
         if self.left < 0:
-            raise TooLarge()
+            raise kernel.part("python_json").TooLarge("too many points")
 
 
 def helper(ax):

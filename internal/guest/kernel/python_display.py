@@ -51,6 +51,9 @@ class Raw(str):
     """Text that is JSON already."""
 
 
+LEFT_OUT = Raw()  # stands for a form that is too large
+
+
 def encode(value):
     if isinstance(value, Raw):
         return str(value)
@@ -107,6 +110,8 @@ def extras(value, data):
 def add(data, kind, make, value):
     try:
         form = make(value)
+    except kernel.part("python_json").TooLarge:
+        form = LEFT_OUT
     except Exception:
         return  # an extra form of something whose text is there
     if form is not None:
@@ -172,13 +177,16 @@ def from_mimebundle(value):
 
 
 def json_of(value, size):
+    """Return a list or dict, whose repr has a size, as JSON; None if it has no such form."""
     if size > MAX_JSON:
-        return None
+        return LEFT_OUT
     try:
         text = kernel.part("python_json").text_of(value)
+    except kernel.part("python_json").TooLarge:
+        return LEFT_OUT
     except Exception:  # what has no form in JSON, or code of the user's that failed
         return None
-    return Raw(text) if len(text) <= MAX_JSON else None
+    return Raw(text) if len(text) <= MAX_JSON else LEFT_OUT
 
 
 # Pictures.

@@ -14,6 +14,10 @@ NAMED = ("UUID", "Decimal", "Fraction", "timedelta", "Timedelta", "Period", "Int
 LISTED = ("set", "frozenset", "range", "deque", "dict_keys", "dict_values")
 
 
+class TooLarge(TypeError):
+    """Says that a value has more than its form may hold."""
+
+
 def text_of(value):
     """Return a value as JSON, without spaces and in ASCII; TypeError if it has no such form."""
     room = Room()
@@ -26,9 +30,9 @@ def text_of(value):
 
 
 def frame_data(frame):
-    """Return column name -> list of values, or None for a frame that is too large."""
+    """Return column name -> list of values."""
     if frame.shape[0] * max(frame.shape[1], 1) > MAX_CELLS:
-        return None
+        raise TooLarge("too large for JSON")
     return {str(name): cells(frame.iloc[:, i].tolist()) for i, name in enumerate(frame.columns)}
 
 
@@ -65,7 +69,7 @@ class Room:
     def take(self, n):
         self.left -= n
         if self.left < 0:
-            raise TypeError("too large for JSON")
+            raise TooLarge("too large for JSON")
 
     def tree(self, value, depth):
         """Return a copy of a value that consists of nothing but what JSON has."""
