@@ -96,6 +96,10 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox, m *machine) error {
 	if h.closed {
 		return ErrClosing
 	}
+	// One that ends from now on is taken out again by its end, which waits for h.mu.
+	if err := s.ended(); err != nil {
+		return fmt.Errorf("sandbox %s is not handed out: %w", s.ID, err)
+	}
 	h.insert(s)
 	h.used[s.TemplateID] = templateUse{h.used[s.TemplateID].count + 1, s.StartedAt}
 	return nil

@@ -43,6 +43,17 @@ func (s *Sandbox) beginEnd(reason string) {
 	s.decideEnd(reason)
 }
 
+// ended says why the sandbox has ended or is ending, or nil. The error does not wrap
+// ErrNotFound: it is for whom the sandbox is not made after all.
+func (s *Sandbox) ended() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending == nil {
+		return nil
+	}
+	return errors.New(s.ending.reason)
+}
+
 // decideEnd is beginEnd for who holds s.mu. From then on no other transition is made.
 func (s *Sandbox) decideEnd(reason string) {
 	if s.ending != nil || s.left {

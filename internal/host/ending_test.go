@@ -123,6 +123,42 @@ func (l looking) Get(ctx context.Context, id string) (Record, error) {
 	return l.Recorder.Get(ctx, id)
 }
 
+// TestEndWhileHandedOut: a sandbox that ends after it began to run and before its
+// create returns was never there. Nothing of it stays in reach.
+func TestEndWhileHandedOut(t *testing.T) {
+	eng, records := &hosttest.Engine{}, newNotes(t)
+	yes := true
+	ended := onWarning{done: func() { // said between the two
+		m := eng.Machines()[0]
+		m.Die("its kernel panicked")
+		deadline := time.Now().Add(time.Minute)
+		for m.Closed() == 0 && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+	}}
+	h := newHost(t, eng, func(c *Config) { c.Recorder, c.Logger = records, slog.New(ended) })
+	req := CreateRequest{Secure: true}
+	req.AllowInternetAccess = &yes
+	if _, err := h.Create(t.Context(), req); err == nil || !strings.Contains(err.Error(), "its kernel panicked") {
+		t.Errorf("create: %v", err)
+	}
+	if live := h.Live(); len(live) != 0 {
+		t.Errorf("an ended sandbox can be reached: %s", live[0].State())
+	}
+	id := records.all()[0]
+	if got := records.history(id).record; got.State != StateEnded || got.Reason != "its kernel panicked" {
+		t.Errorf("record: %+v", got)
+	}
+}
+
+// onWarning calls done at each warning that is logged.
+type onWarning struct{ done func() }
+
+func (onWarning) Enabled(_ context.Context, l slog.Level) bool { return l == slog.LevelWarn }
+func (o onWarning) Handle(context.Context, slog.Record) error  { o.done(); return nil }
+func (o onWarning) WithAttrs([]slog.Attr) slog.Handler         { return o }
+func (o onWarning) WithGroup(string) slog.Handler              { return o }
+
 // TestClosedNetworkIsSaid: a sandbox that was promised internet access by its
 // client has none, and its log and the server's say so once.
 func TestClosedNetworkIsSaid(t *testing.T) {
