@@ -25,7 +25,7 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) 
 	m, err := h.inTurn(ctx, func(ctx context.Context) (*machine, error) {
 		s.placed, recorded = true, true
 		h.live.Add(1)
-		err := s.become(ctx, StateBooting, func(r *Record) bool {
+		err := s.become(ctx, "", StateBooting, func(r *Record) bool {
 			r.StartedAt = micros(time.Now())
 			r.EndAt = r.StartedAt.Add(s.Lifecycle.Timeout)
 			return true
@@ -75,7 +75,7 @@ func (h *Host) inTurn(ctx context.Context, boot func(context.Context) (*machine,
 func (h *Host) handOut(ctx context.Context, s *Sandbox, m *machine) error {
 	// Its life begins here: neither waiting nor booting is taken off its time.
 	var now time.Time
-	err := s.become(ctx, StateRunning, func(r *Record) bool {
+	err := s.become(ctx, StateBooting, StateRunning, func(r *Record) bool {
 		now = time.Now()
 		r.StartedAt, r.EndAt = micros(now), micros(now.Add(s.Lifecycle.Timeout))
 		return true

@@ -33,7 +33,7 @@ func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
 
 func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater bool) error {
 	var deadline time.Time
-	return s.become(ctx, StateRunning, func(r *Record) bool {
+	return s.become(ctx, StateRunning, StateRunning, func(r *Record) bool {
 		deadline = time.Now().Add(d)
 		if onlyLater && !deadline.After(r.EndAt) {
 			return false

@@ -72,7 +72,7 @@ func (s *Sandbox) bringToEnd(e ending) {
 	s.mu.Unlock()
 	written := make(chan error, 1)
 	go func() {
-		written <- s.become(context.Background(), StateEnded, func(r *Record) bool {
+		written <- s.become(context.Background(), anyState, StateEnded, func(r *Record) bool {
 			r.EndedAt, r.Reason, r.Env = e.at, e.reason, nil
 			return true
 		}, nil)

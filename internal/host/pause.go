@@ -73,7 +73,7 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 		return ErrCannotPause
 	}
 	begun := false
-	if err := s.become(ctx, StatePausing, only, func() { begun = true }); err != nil || !begun {
+	if err := s.become(ctx, StateRunning, StatePausing, only, func() { begun = true }); err != nil || !begun {
 		return err
 	}
 	m.turnOut()
@@ -82,7 +82,7 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 		return saver.Checkpoint(ctx, dir, engine.CheckpointOptions{Resume: true})
 	})
 	if err == nil {
-		err = s.become(ctx, StatePaused, func(r *Record) bool { r.PausedAt = micros(time.Now()); return true }, func() {
+		err = s.become(ctx, StatePausing, StatePaused, func(r *Record) bool { r.PausedAt = micros(time.Now()); return true }, func() {
 			s.machine = nil
 			s.logs.add(LogEntry{s.record.PausedAt, levelInfo, "Sandbox paused", nil})
 		})
@@ -104,7 +104,7 @@ func (s *Sandbox) goOn(m *machine, why error) error {
 		s.host.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)
 	}
 	m.letIn()
-	err := s.become(context.Background(), StateRunning, nil, func() {
+	err := s.become(context.Background(), StatePausing, StateRunning, nil, func() {
 		s.logs.add(LogEntry{time.Now().UTC(), levelWarn, "Sandbox could not be paused", nil})
 		s.noteDeadline()
 	})
@@ -154,7 +154,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	defer h.busy.Done()
-	if err := s.become(ctx, StateResuming, nil, func() { s.placed = true }); err != nil {
+	if err := s.become(ctx, StatePaused, StateResuming, nil, func() { s.placed = true }); err != nil {
 		h.release()
 		return err
 	}
@@ -172,7 +172,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 			timeout = s.Lifecycle.Timeout
 		}
 		var deadline time.Time
-		err = s.become(ctx, StateRunning, func(r *Record) bool {
+		err = s.become(ctx, StateResuming, StateRunning, func(r *Record) bool {
 			deadline = time.Now().Add(timeout)
 			r.EndAt = micros(deadline)
 			return true
@@ -196,7 +196,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 
 // stayPaused makes a sandbox that could not be resumed paused again.
 func (s *Sandbox) stayPaused(why error) error {
-	err := s.become(context.Background(), StatePaused, nil, func() {
+	err := s.become(context.Background(), StateResuming, StatePaused, nil, func() {
 		s.logs.add(LogEntry{time.Now().UTC(), levelWarn, "Sandbox could not be resumed", nil})
 	})
 	if errors.Is(err, ErrNotFound) {

@@ -30,13 +30,13 @@ func (h *Host) Recover(ctx context.Context) (Recovered, error) {
 		s := h.newSandbox(r)
 		why, err := h.lost(r)
 		if err == nil && why == "" && r.State == StateResuming {
-			err = s.become(ctx, StatePaused, nil, nil)
+			err = s.become(ctx, StateResuming, StatePaused, nil, nil)
 		}
 		switch {
 		case err != nil:
 			return found, fmt.Errorf("sandbox %s: %w", r.ID, err)
 		case why != "":
-			err := s.become(ctx, StateEnded, func(r *Record) bool {
+			err := s.become(ctx, anyState, StateEnded, func(r *Record) bool {
 				r.EndedAt, r.Reason, r.Env = micros(time.Now()), why, nil
 				return true
 			}, nil)

@@ -56,6 +56,9 @@ func (e *StateError) Error() string {
 	return fmt.Sprintf("sandbox %s is %s and cannot be %s", e.ID, e.State, e.Intended)
 }
 
+// anyState is where a sandbox may be that is to end.
+const anyState State = "*"
+
 // become makes a transition, the only way there is: it checks it, applies change to
 // a copy of the record, writes that, and only then publishes it. A false change
 // makes it nothing. publish, which may be nil, is called with s.mu held, at the
@@ -65,18 +68,20 @@ func (e *StateError) Error() string {
 //
 // ctx bounds nothing but the wait for transitions before it: a caller that gives up
 // must not leave it open whether there is a record.
-func (s *Sandbox) become(ctx context.Context, to State, change func(*Record) bool, publish func()) error {
+func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Record) bool, publish func()) error {
 	s.recording.Lock()
 	defer s.recording.Unlock()
 	s.mu.Lock()
 	next, ending := s.record, s.ending != nil
 	s.mu.Unlock()
-	from := next.State
+	if from == anyState {
+		from = next.State
+	}
 	switch {
-	case from == StateEnded, ending && to != StateEnded:
+	case next.State == StateEnded, ending && to != StateEnded:
 		return ErrNotFound
-	case !slices.Contains(transitions[from], to):
-		return &StateError{ID: s.ID, State: from, Intended: to}
+	case next.State != from, !slices.Contains(transitions[from], to):
+		return &StateError{ID: s.ID, State: next.State, Intended: to}
 	}
 	if next.State = to; change != nil && !change(&next) {
 		return nil

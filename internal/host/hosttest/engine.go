@@ -10,6 +10,8 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -32,12 +34,19 @@ type Engine struct {
 	Unenforced []string
 	// Close is called when a machine is closed; its error is the machine's.
 	Close func(spec engine.Spec) error
+	// Save and Load are called for each Checkpoint and Restore and may take their
+	// time or fail.
+	Save, Load func(ctx context.Context, spec engine.Spec) error
 
 	mu       sync.Mutex
 	machines []*Machine
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine       = (*Engine)(nil)
+	_ engine.Restorer     = (*Engine)(nil)
+	_ engine.Checkpointer = (*Machine)(nil)
+)
 
 // Name implements engine.Engine.
 func (e *Engine) Name() string { return "test" }
@@ -55,11 +64,32 @@ func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, e
 			return nil, err
 		}
 	}
-	m := &Machine{Spec: spec, engine: e, servers: map[int]*server{}, exit: make(chan engine.Exit, 1)}
+	return e.add(spec, ""), nil
+}
+
+func (e *Engine) add(spec engine.Spec, memory string) *Machine {
+	m := &Machine{Spec: spec, engine: e, memory: memory, servers: map[int]*server{}, exit: make(chan engine.Exit, 1)}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.machines = append(e.machines, m)
-	e.mu.Unlock()
-	return m, nil
+	return m
+}
+
+// memoryFile is all that an image of a machine has.
+const memoryFile = "memory"
+
+// Restore implements engine.Restorer.
+func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
+	if e.Load != nil {
+		if err := e.Load(ctx, spec); err != nil {
+			return nil, err
+		}
+	}
+	memory, err := os.ReadFile(filepath.Join(checkpoint, memoryFile))
+	if err != nil {
+		return nil, err
+	}
+	return e.add(spec, string(memory)), nil
 }
 
 // Machines returns every machine that was started.
@@ -76,6 +106,7 @@ type Machine struct {
 	exit   chan engine.Exit
 
 	mu      sync.Mutex
+	memory  string
 	init    protocol.InitRequest
 	usage   engine.Usage
 	cpu     time.Duration
@@ -89,6 +120,42 @@ func (m *Machine) Init() protocol.InitRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.init
+}
+
+// Memory is what the machine remembers: what SetMemory said, or its image.
+func (m *Machine) Memory() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memory
+}
+
+// SetMemory has the machine remember something.
+func (m *Machine) SetMemory(memory string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.memory = memory
+}
+
+// Checkpoint implements engine.Checkpointer.
+func (m *Machine) Checkpoint(ctx context.Context, dir string, opts engine.CheckpointOptions) error {
+	if m.engine.Save != nil {
+		if err := m.engine.Save(ctx, m.Spec); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	memory, closed := m.memory, m.closed
+	m.mu.Unlock()
+	if closed {
+		return engine.ErrEnded
+	}
+	if err := os.WriteFile(filepath.Join(dir, memoryFile), []byte(memory), 0o600); err != nil {
+		return err
+	}
+	if !opts.Resume {
+		m.stop(engine.Exit{})
+	}
+	return nil
 }
 
 // Closed says whether, and how many times, the host closed the machine.
