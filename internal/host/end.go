@@ -127,6 +127,11 @@ func (s *Sandbox) bringToEnd(e ending) {
 // paused.
 func (s *Sandbox) putDown() error {
 	s.mu.Lock()
+	if s.left {
+		s.mu.Unlock()
+		<-s.done
+		return nil // again
+	}
 	if !s.host.keeps || s.ending != nil || s.record.State != StatePaused {
 		s.decideEnd("the server was stopped")
 		s.mu.Unlock()
