@@ -14,7 +14,12 @@ import (
 )
 
 func (s Suite) testNoNetwork(t *testing.T) {
-	m := s.start(t, engine.Limits{})
+	s.start(t, engine.Limits{}).noNetwork(t)
+}
+
+// noNetwork fails the test if anything but the machine itself can be reached.
+func (m *machine) noNetwork(t *testing.T) {
+	t.Helper()
 	got := m.must(t, "", `
 import socket
 for host in ("1.1.1.1", "169.254.169.254", "10.0.0.1"):
@@ -40,8 +45,7 @@ func (s Suite) testNoNetworkCard(t *testing.T) {
 	}
 }
 
-// testNetworkCard: packets come out of a machine by its card, and answers go in, also
-// when the machine was restored with another card. Nothing else leads out.
+// testNetworkCard: packets come out of a machine by its card, and answers go in.
 func (s Suite) testNetworkCard(t *testing.T) {
 	spec := s.spec(t, engine.Limits{})
 	ours, theirs := cardPair(t)
@@ -60,22 +64,50 @@ import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 try: s.sendto(b'?', ('192.0.2.1', 9))
 except OSError: pass`)
+}
 
+// testRestoredNetworkCard: a machine that is restored has the network that it is
+// restored with, whatever it had when it was checkpointed.
+func (s Suite) testRestoredNetworkCard(t *testing.T) {
 	restorer := can[engine.Restorer](t, s.Engine)
-	checkpointer := can[engine.Checkpointer](t, m0)
-	image := t.TempDir()
-	if err := checkpointer.Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
-		t.Fatal(err)
+	for _, had := range []bool{true, false} {
+		spec := s.spec(t, engine.Limits{})
+		if had {
+			_, spec.Net = cardPair(t)
+		}
+		m0, err := s.Engine.Start(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMachine(t, m0)
+		m.must(t, "", "pass")
+		image := t.TempDir()
+		if err := can[engine.Checkpointer](t, m0).Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, has := range []bool{true, false} {
+			var ours *os.File
+			if spec.Net = nil; has {
+				ours, spec.Net = cardPair(t)
+			}
+			r0, err := restorer.Restore(t.Context(), spec, image)
+			if err != nil {
+				t.Fatalf("it had a card: %v, has one: %v: %v", had, has, err)
+			}
+			r := newMachine(t, r0)
+			if has {
+				r.talksUDP(t, ours)
+			} else {
+				r.noNetwork(t)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ours, spec.Net = cardPair(t)
-	r, err := restorer.Restore(t.Context(), spec, image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newMachine(t, r).talksUDP(t, ours)
 }
 
 // cardPair returns both ends of a network card.

@@ -89,6 +89,7 @@ func (s Suite) tests() []test {
 		{name: "FixedInCheckpoints", run: s.testFixedInCheckpoints},
 		{name: "NoNetwork", run: s.testNoNetwork},
 		{name: "NetworkCard", run: s.testNetworkCard, lacking: s.testNoNetworkCard},
+		{name: "RestoredNetworkCard", run: s.testRestoredNetworkCard},
 		{name: "Contained", run: s.testContained},
 	}
 }

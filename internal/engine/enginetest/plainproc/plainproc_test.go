@@ -59,7 +59,8 @@ func TestSuite(t *testing.T) {
 
 	// What needs a power that it does not have.
 	powerless := []string{
-		"CheckpointRestore", "CheckpointCommands", "ForeignCheckpoint", "FixedInCheckpoints", "PauseResume", "SetLimits", "SetCPULimit", "Slow",
+		"CheckpointRestore", "CheckpointCommands", "ForeignCheckpoint", "FixedInCheckpoints", "RestoredNetworkCard",
+		"PauseResume", "SetLimits", "SetCPULimit", "Slow",
 	}
 	for test, skipped := range ran {
 		_, lacking := lacks[test]
