@@ -11,7 +11,7 @@ import (
 
 // Create boots a sandbox and returns once its guest has answered and the
 // Recorder knows of it. The errors that wrap ErrInvalid, ErrUnknownTemplate,
-// ErrNotEnforceable and ErrBusy are the caller's to act on.
+// ErrNotEnforceable, ErrCannotPause and ErrBusy are the caller's to act on.
 func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
 	s, t, err := h.plan(ctx, req)
 	if err != nil {

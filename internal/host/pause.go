@@ -69,7 +69,7 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 		return &StateError{ID: s.ID, State: state, Intended: StatePausing}
 	}
 	saver, ok := m.Machine.(engine.Checkpointer)
-	if _, restores := h.cfg.Engine.(engine.Restorer); !ok || !restores || h.cfg.ImageDir == "" {
+	if !ok || !h.canPause() {
 		return ErrCannotPause
 	}
 	begun := false
@@ -96,6 +96,13 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 	s.vacate()
 	h.log.Info("sandbox paused", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(began))
 	return nil
+}
+
+// canPause reports whether sandboxes can be paused here, as far as that is known
+// without a machine.
+func (h *Host) canPause() bool {
+	_, restores := h.cfg.Engine.(engine.Restorer)
+	return restores && h.cfg.ImageDir != ""
 }
 
 // goOn makes a sandbox that could not be paused run again.

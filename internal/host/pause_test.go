@@ -15,7 +15,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/engine"
 	"github.com/cubby-sandbox/cubby/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
-	"github.com/cubby-sandbox/cubby/internal/secret"
 )
 
 // newPausing is a host that can pause, with records.
@@ -427,6 +426,24 @@ func TestPauseAtDeadline(t *testing.T) {
 	}
 }
 
+// TestCannotPause: a sandbox that is to be paused is refused where none can be.
+func TestCannotPause(t *testing.T) {
+	eng := &hosttest.Engine{}
+	req := CreateRequest{}
+	req.AutoPause = new(true)
+	for name, set := range map[string]func(*Config){
+		"an engine that cannot": func(c *Config) { c.Engine, c.ImageDir = struct{ engine.Engine }{eng}, t.TempDir() },
+		"no folder":             func(c *Config) { c.ImageDir = "" },
+	} {
+		if _, err := newHost(t, eng, set).Create(t.Context(), req); !errors.Is(err, ErrCannotPause) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(eng.Machines()); n != 0 {
+		t.Errorf("%d machines", n)
+	}
+}
+
 // TestEndWins: an end comes at any moment, also while a sandbox is paused, resumed or
 // has no machine, and nothing of it is left.
 func TestEndWins(t *testing.T) {
@@ -502,160 +519,6 @@ func TestEndWins(t *testing.T) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// TestRecover: what a server that was killed left behind is paused again or ended, by
-// its state and by whether its image is whole.
-func TestRecover(t *testing.T) {
-	for _, test := range []struct {
-		state State
-		image string // "whole", "half" or none
-		want  State
-		why   string
-	}{
-		{StateBooting, "", StateEnded, "the server was killed"},
-		{StateRunning, "", StateEnded, "the server was killed"},
-		{StateRunning, "whole", StateEnded, "the server was killed"}, // it was resumed, and has moved on
-		{StatePausing, "half", StateEnded, "the server was killed"},
-		{StatePausing, "whole", StateEnded, "the server was killed"},
-		{StatePaused, "whole", StatePaused, ""},
-		{StatePaused, "half", StateEnded, "it was paused, and its image is missing"},
-		{StatePaused, "", StateEnded, "it was paused, and its image is missing"},
-		{StateResuming, "whole", StatePaused, ""},
-		{StateResuming, "", StateEnded, "the server was killed"},
-	} {
-		t.Run(string(test.state)+" "+test.image, func(t *testing.T) {
-			eng, key := &hosttest.Engine{}, secret.New()
-			h, recorder := newPausing(t, eng, func(c *Config) { c.Key = key })
-			r := Record{
-				Identity: Identity{ID: "i1", PublicID: "p1", Generation: 3, TeamID: "red", TemplateID: "base", Engine: "test", EngineCommit: "1",
-					Secure: true, Env: map[string]string{"A": "b"}, Lifecycle: Lifecycle{Timeout: time.Minute}},
-				State: test.state, Instance: Instance{Memory: 2, Files: 5}, StartedAt: micros(time.Now()), EndAt: micros(time.Now()),
-			}
-			recorder.of["i1"] = &history{record: r}
-			name := map[string]string{"whole": "i1", "half": "i1" + unfinished, "": "stranger"}[test.image]
-			if err := os.MkdirAll(h.cfg.ImageDir+"/"+name, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(h.cfg.ImageDir+"/"+name+"/memory", []byte("x = 42"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			found, err := h.Recover(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := recorder.history("i1").record
-			if got.State != test.want || got.Reason != test.why {
-				t.Errorf("record: %+v", got)
-			}
-			if test.want == StateEnded {
-				if _, err := h.Get("i1"); !errors.Is(err, ErrNotFound) || found != (Recovered{Ended: 1}) || len(images(t, h)) != 0 {
-					t.Errorf("%v, %+v, images %v", err, found, images(t, h))
-				}
-				return
-			}
-			s, err := h.Of(t.Context(), "red", "i1")
-			if err != nil || found != (Recovered{Paused: 1}) {
-				t.Fatalf("%v, %+v", err, found)
-			}
-			check(t, s, eng, StatePaused)
-			if s.Token != key.Token(secret.Access, "i1", 3) {
-				t.Error("its token is another")
-			}
-			if err := s.Resume(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
-			check(t, s, eng, StateRunning)
-			if m := eng.Machines()[0]; m.Memory() != "x = 42" || m.Init().EnvVars["A"] != "b" || s.Record().Instance != r.Instance {
-				t.Errorf("%q, %+v, %+v", m.Memory(), m.Init(), s.Record())
-			}
-		})
-	}
-}
-
-// TestRecoverRefuses: what cannot be read is not taken for nothing, and not removed.
-func TestRecoverRefuses(t *testing.T) {
-	broken := errors.New("disk I/O error")
-	for name, spoil := range map[string]func(*Host, *notes){
-		"the records":    func(_ *Host, n *notes) { n.failAll = broken },
-		"a record's end": func(_ *Host, n *notes) { n.fail = failing(broken, StateEnded) },
-		"an unknown state": func(_ *Host, n *notes) {
-			n.of["i2"] = &history{record: Record{Identity: Identity{ID: "i2"}, State: "dreaming"}}
-		},
-		"no folder of images": func(h *Host, _ *notes) { h.cfg.ImageDir = "" },
-		"an unreadable image": func(h *Host, _ *notes) { h.cfg.ImageDir = "/dev/null/images" },
-		"a record that it makes": func(_ *Host, n *notes) {
-			n.of["i1"].record.State = StateResuming
-			n.fail = failing(broken, StatePaused)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h, recorder := newPausing(t, &hosttest.Engine{}, nil)
-			recorder.of["i1"] = &history{record: Record{Identity: Identity{ID: "i1"}, State: StatePaused}}
-			recorder.of["i0"] = &history{record: Record{Identity: Identity{ID: "i0"}, State: StateRunning}}
-			dir := h.cfg.ImageDir
-			if err := os.MkdirAll(dir+"/i1", 0o700); err != nil {
-				t.Fatal(err)
-			}
-			spoil(h, recorder)
-			if found, err := h.Recover(t.Context()); err == nil {
-				t.Errorf("%+v", found)
-			}
-			if _, err := os.Stat(dir + "/i1"); err != nil {
-				t.Errorf("the image: %v", err)
-			}
-		})
-	}
-}
-
-// TestCloseLeavesPaused: with records, what is paused outlives the host; without,
-// nothing does.
-func TestCloseLeavesPaused(t *testing.T) {
-	for _, keeps := range []bool{true, false} {
-		eng, recorder, dir := &hosttest.Engine{}, newNotes(t), t.TempDir()
-		cfg := Config{Engine: eng, ImageDir: dir, Key: secret.New()}
-		if keeps {
-			cfg.Recorder = recorder
-		}
-		before := New(cfg)
-		s, other := mustCreate(t, before, 60), mustCreate(t, before, 60)
-		eng.Machines()[0].SetMemory("x = 42")
-		if err := s.Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := before.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		<-s.Done()
-		<-other.Done()
-		after := newHost(t, eng, func(c *Config) { *c = cfg })
-		found, err := after.Recover(t.Context())
-		if err != nil || running(eng) != 0 {
-			t.Fatalf("%v, %d machines", err, running(eng))
-		}
-		if !keeps {
-			if found != (Recovered{}) || len(images(t, after)) != 0 {
-				t.Errorf("left: %+v, %v", found, images(t, after))
-			}
-			continue
-		}
-		again, err := after.Get(s.ID)
-		if err != nil || found != (Recovered{Paused: 1}) || again.Token != s.Token {
-			t.Fatalf("%v, %+v", err, found)
-		}
-		if err := s.Resume(t.Context(), 0); err == nil {
-			t.Error("a host that has closed resumes")
-		}
-		if err := again.Resume(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		machines := eng.Machines()
-		if got := machines[len(machines)-1].Memory(); got != "x = 42" {
-			t.Errorf("it remembers %q", got)
 		}
 	}
 }

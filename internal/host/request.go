@@ -68,6 +68,10 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 	if err := errors.Join(checkMetadata(req.Metadata), checkEnv(req.EnvVars)); err != nil {
 		return nil, Template{}, err
 	}
+	pause := req.AutoPause != nil && *req.AutoPause
+	if pause && !h.canPause() {
+		return nil, Template{}, ErrCannotPause
+	}
 	limits, asked := mergeLimits(t.limits(), req.Limits)
 	r := Record{
 		Identity: Identity{
@@ -75,7 +79,7 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 			Engine: h.cfg.Engine.Name(), EngineCommit: h.cfg.Engine.Commit(), Limits: limits, Asked: asked,
 			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata, AllowInternetAccess: req.AllowInternetAccess,
 			Secure: req.Secure, ContextToken: req.ContextToken,
-			Lifecycle: Lifecycle{Timeout: timeout, Pause: req.AutoPause != nil && *req.AutoPause, AutoResume: req.AutoResume != nil && req.AutoResume.Enabled},
+			Lifecycle: Lifecycle{Timeout: timeout, Pause: pause, AutoResume: req.AutoResume != nil && req.AutoResume.Enabled},
 		},
 		Instance: Instance{Memory: 1, Files: 1},
 	}
