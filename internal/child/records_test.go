@@ -93,6 +93,11 @@ func TestRecords(t *testing.T) {
 		Identity:  host.Identity{ID: "i2", Generation: 1, TeamID: r.team, Engine: "test", Metadata: map[string]string{}},
 		StartedAt: at, EndAt: at,
 	}
+	large := bare // as much metadata as a host lets through, of what takes most room
+	large.ID, large.Metadata = "i4", map[string]string{"": strings.Repeat("\x01", 64<<10)}
+	if err := r.Put(t.Context(), large); err != nil {
+		t.Error(err)
+	}
 	for _, want := range []host.Record{full, bare} {
 		for _, state := range []host.State{host.StateBooting, host.StateRunning, host.StatePausing, host.StatePaused, host.StateResuming, host.StateEnded} {
 			want.State = state

@@ -64,6 +64,8 @@ func kind(mode fs.FileMode) string {
 		return "pipe"
 	case mode&fs.ModeSocket != 0:
 		return "socket"
+	case mode&fs.ModeSymlink != 0:
+		return "link"
 	}
 	return "device"
 }
@@ -142,8 +144,13 @@ func emptyDatabase(ctx context.Context, migrations []string) ([]byte, error) {
 	return content, nil
 }
 
+// writeSynced makes a file that is its owner's alone. What is there goes: it may have
+// another mode, or be a link.
 func writeSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -181,7 +188,9 @@ func examine(ctx context.Context, path string) (version int, err error) {
 		if logged, statErr := hasLog(path); statErr != nil || !logged {
 			return 0, err
 		}
-	} else if _, err := look(ctx, path, "immutable=1", false); err != nil {
+	} else if _, err := look(ctx, path, "immutable=1", false); err != nil && primary(err) != sqlite3.SQLITE_CORRUPT {
+		// A file that is shorter than its header says is what a kill or a full disk
+		// leaves of merging the log, which has the rest: the second look tells.
 		return 0, err
 	}
 	return look(ctx, path, fmt.Sprintf("mode=ro&_busy_timeout=%d", busyTimeout.Milliseconds()), true)

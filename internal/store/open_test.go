@@ -121,6 +121,55 @@ func killedDir(t testing.TB) string {
 	return dir
 }
 
+// TestCutOffMerge: a kill or a full disk that cuts off the merging of the log into the
+// database, which begins with the header, is no damage: the log has all of it.
+func TestCutOffMerge(t *testing.T) {
+	dir := killedDir(t)
+	path := filepath.Join(dir, databaseName)
+	log, err := os.ReadFile(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	editDatabase(t, dir, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	merged, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(merged) <= len(before) {
+		t.Fatal("the log did not make the database longer")
+	}
+	live := func() int {
+		s, err := Open(t.Context(), dir)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer s.Close()
+		all, err := s.LiveSandboxes(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		return len(all)
+	}
+	want := live()
+	for _, pages := range []int{1, 2, len(merged)/4096 - 1} {
+		content := append(slices.Clone(merged[:pages*4096]), before[min(pages*4096, len(before)):]...)
+		for name, content := range map[string][]byte{path: content, path + "-wal": log} {
+			if err := os.WriteFile(name, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = os.Remove(path + "-shm")
+		if got := live(); got != want || want == 0 {
+			t.Errorf("%d pages were merged: %d records, not %d", pages, got, want)
+		}
+	}
+}
+
 func editDatabase(t testing.TB, dir, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn(filepath.Join(dir, databaseName), ""))

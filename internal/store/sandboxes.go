@@ -54,8 +54,8 @@ const (
 	keepEndedMetadata = 4 << 10 // bytes of its JSON
 	pruneEvery        = 256     // ends
 
-	maxMetadata = 64 << 10 // bytes of its JSON
-	maxReason   = 1 << 10  // bytes
+	maxMetadata = 512 << 10 // bytes of its JSON, where a byte may take six: more than a host lets through
+	maxReason   = 1 << 10   // bytes
 )
 
 // PutSandbox makes a record or replaces it as a whole. The first end wins, and

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,12 @@ func TestKeyCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"by who restored it for all to read": func(t *testing.T, dir string) {
+			path := filepath.Join(dir, newKeyName)
+			if err := errors.Join(os.WriteFile(path, []byte("half"), 0o600), os.Chmod(path, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"before the database knew of it": func(t *testing.T, dir string) {
 			if _, err := makeKey(dir); err != nil {
 				t.Fatal(err)
@@ -105,7 +112,7 @@ func TestKeyRefused(t *testing.T) {
 				return err
 			}
 			return os.Symlink(path+".moved", path)
-		}, "not a file but a", "restore both"},
+		}, "not a file but a link", "restore both"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := open(t, t.TempDir())
