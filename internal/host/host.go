@@ -45,7 +45,7 @@ type Config struct {
 	// those of this one. Nil is a random one.
 	Key *secret.Key
 	// ImageDir is the folder of paused sandboxes' images, which is made when it is
-	// needed. It belongs to this host alone. Empty means that none can be paused.
+	// needed, in a folder that is there. It belongs to this host alone. Empty means that none can be paused.
 	ImageDir string
 	Logger   *slog.Logger // nil discards
 }

@@ -20,7 +20,7 @@ func (h *Host) imageOf(id string) string { return filepath.Join(h.cfg.ImageDir, 
 func (h *Host) makeImage(id string, write func(dir string) error) (err error) {
 	final := h.imageOf(id)
 	dir := final + unfinished
-	if err := errors.Join(os.MkdirAll(h.cfg.ImageDir, 0o700), os.RemoveAll(dir), os.RemoveAll(final)); err != nil {
+	if err := errors.Join(makeDir(h.cfg.ImageDir), os.RemoveAll(dir), os.RemoveAll(final)); err != nil {
 		return fmt.Errorf("image of sandbox %s: %w", id, err)
 	}
 	defer func() {
@@ -41,6 +41,18 @@ func (h *Host) makeImage(id string, write func(dir string) error) (err error) {
 		return err
 	}
 	return syncPath(h.cfg.ImageDir)
+}
+
+// makeDir makes a folder for the host alone, on disk, if it is not there.
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(dir))
 }
 
 // syncTree waits until a folder and all that is in it are on disk.

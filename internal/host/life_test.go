@@ -30,6 +30,7 @@ type life struct {
 	mu         sync.Mutex
 	s          *Sandbox // nil before the first create, and where a crash took it
 	storeFails int      // so many of the next records
+	starting   bool     // a server starts
 	saveFails  bool
 	loadFails  bool
 	lost       map[string]bool // sandboxes of which a record was not written
@@ -42,6 +43,10 @@ func newLife(t *testing.T) *life {
 	l.records.fail = func(r Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		// A new deadline, and what a start finds, are of a state that is told already.
+		if s := l.s; s != nil && s.ID == r.ID && r.State != StateRunning && !l.starting && s.State() == r.State {
+			t.Errorf("%s: %s was told before it was written", r.ID, r.State)
+		}
 		if l.storeFails == 0 {
 			return nil
 		}
@@ -125,7 +130,7 @@ func (l *life) stop() {
 
 func (l *life) restart() {
 	l.mu.Lock()
-	l.storeFails = 0
+	l.storeFails, l.starting = 0, true
 	l.mu.Unlock()
 	// An end that was not written is not known to the next server.
 	l.records.mu.Lock()
@@ -141,6 +146,7 @@ func (l *life) restart() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.starting = false
 	if l.s == nil {
 		return
 	}
@@ -205,6 +211,16 @@ func (l *life) check(when string) {
 	l.h.mu.Lock()
 	taken := l.h.taken
 	l.h.mu.Unlock()
+	select {
+	case <-s.Ports().Done():
+		if want == 1 {
+			l.t.Fatalf("%s: its ports are closed", when)
+		}
+	default:
+		if want == 0 {
+			l.t.Fatalf("%s: it is %s, and its ports are open", when, told.State)
+		}
+	}
 	if got := images(l.t, l.h); machines != want || taken != want || !slices.Equal(got, image) {
 		l.t.Fatalf("%s: it is %s with %d machines, %d places and the images %v", when, told.State, machines, taken, got)
 	}

@@ -111,11 +111,13 @@ func (m *machine) turnOut() {
 	}
 }
 
-// letIn ends turnOut.
+// letIn ends turnOut, unless the machine is being closed.
 func (m *machine) letIn() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.shut, m.cut = false, make(chan struct{})
+	if m.ctx.Err() == nil {
+		m.shut, m.cut = false, make(chan struct{})
+	}
 }
 
 // dial opens a stream to a port for somebody's request.

@@ -110,8 +110,8 @@ func (s *Sandbox) goOn(m *machine, why error) error {
 	if err := s.host.removeImage(s.ID); err != nil {
 		s.host.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)
 	}
-	m.letIn()
 	err := s.become(context.Background(), StatePausing, StateRunning, nil, func() {
+		m.letIn()
 		s.logs.add(LogEntry{time.Now().UTC(), levelWarn, "Sandbox could not be paused", nil})
 		s.noteDeadline()
 	})

@@ -72,6 +72,16 @@ func check(t *testing.T, s *Sandbox, eng *hosttest.Engine, want State) {
 	if taken != machines {
 		t.Errorf("%s: it takes %d places", want, taken)
 	}
+	select {
+	case <-s.Ports().Done():
+		if want == StateRunning {
+			t.Error("the ports of a running sandbox are closed")
+		}
+	default:
+		if want != StateRunning {
+			t.Errorf("%s: its ports are open", want)
+		}
+	}
 	if err := health(s); (err == nil) != (want == StateRunning) {
 		t.Errorf("%s: a request: %v", want, err)
 	}
