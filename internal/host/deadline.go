@@ -33,7 +33,7 @@ func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
 
 func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater bool) error {
 	var deadline time.Time
-	return s.become(ctx, StateRunning, StateRunning, func(r *Record) bool {
+	err := s.become(ctx, StateRunning, StateRunning, func(r *Record) bool {
 		deadline = time.Now().Add(d)
 		if onlyLater && !deadline.After(r.EndAt) {
 			return false
@@ -45,6 +45,10 @@ func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater b
 		s.logs.add(LogEntry{time.Now().UTC(), levelInfo, "Sandbox timeout set", map[string]string{"end_at": deadline.UTC().Format(time.RFC3339)}})
 		s.noteDeadline()
 	})
+	if wrong, ok := errors.AsType[*StateError](err); ok {
+		wrong.Intended = wrong.State // nobody wanted another
+	}
+	return err
 }
 
 // noteDeadline has watchDeadline look again.

@@ -147,7 +147,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 	h := s.host
 	began := time.Now()
 	if state := s.State(); state != StatePaused {
-		return &StateError{ID: s.ID, State: state, Intended: StateRunning}
+		return &StateError{ID: s.ID, State: state, Intended: StateResuming}
 	}
 	restorer, ok := h.cfg.Engine.(engine.Restorer)
 	if !ok {

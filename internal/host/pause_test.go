@@ -130,7 +130,11 @@ func TestPauseResume(t *testing.T) {
 			"pause":       s.Pause(t.Context()),
 			"set timeout": s.SetTimeout(t.Context(), time.Hour), "extend": s.Extend(t.Context(), time.Hour),
 		} {
-			if !errors.As(err, &wrong) || wrong.State != StatePaused {
+			says := "sandbox " + s.ID + " is paused"
+			if name == "pause" {
+				says += " and cannot be paused"
+			}
+			if !errors.As(err, &wrong) || wrong.State != StatePaused || err.Error() != says {
 				t.Errorf("%s of a paused sandbox: %v", name, err)
 			}
 		}
@@ -148,7 +152,7 @@ func TestPauseResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(t, s, eng, StateRunning)
-		if err := s.Resume(t.Context(), 0); !errors.As(err, &wrong) || wrong.State != StateRunning {
+		if err := s.Resume(t.Context(), 0); !errors.As(err, &wrong) || wrong.State != StateRunning || err.Error() != "sandbox "+s.ID+" is running and cannot be resumed" {
 			t.Errorf("resume of a running sandbox: %v", err)
 		}
 		want := []time.Duration{time.Minute, time.Hour}[round]

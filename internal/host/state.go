@@ -46,12 +46,17 @@ func isFact(from, to State) bool {
 type StateError struct {
 	ID       string
 	State    State // that it is in
-	Intended State // that it was to be in
+	Intended State // that it was to be in; the same where none was
 }
 
 func (e *StateError) Error() string {
-	if e.Intended == e.State {
+	switch e.Intended {
+	case e.State:
 		return fmt.Sprintf("sandbox %s is %s", e.ID, e.State)
+	case StatePausing:
+		return fmt.Sprintf("sandbox %s is %s and cannot be paused", e.ID, e.State)
+	case StateResuming:
+		return fmt.Sprintf("sandbox %s is %s and cannot be resumed", e.ID, e.State)
 	}
 	return fmt.Sprintf("sandbox %s is %s and cannot be %s", e.ID, e.State, e.Intended)
 }

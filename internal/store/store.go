@@ -1,6 +1,6 @@
 // Package store keeps what a server must still know after it was restarted:
 // teams, their API keys and the records of sandboxes. It is one SQLite database
-// in the data folder.
+// in the data folder, and a file beside it with the folder's secret.
 //
 // Every method is safe for concurrent use, in one process and between several:
 // `cubby keys` edits the database while the server runs, and each look-up reads
