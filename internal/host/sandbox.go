@@ -34,7 +34,8 @@ type Sandbox struct {
 	// changing is full while one call gives the sandbox a machine or takes it away.
 	changing chan struct{}
 
-	recording sync.Mutex // held while the recorder is told; taken before mu
+	// recording is full while the recorder is told; taken before mu.
+	recording chan struct{}
 
 	mu         sync.Mutex
 	record     Record // as it was written
@@ -60,7 +61,8 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 	s := &Sandbox{
 		Identity: r.Identity, StartedAt: r.StartedAt, host: h, record: r, hostToken: h.cfg.Key.Token(secret.Host, r.ID, r.Generation),
 		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
-		changing: make(chan struct{}, 1), deadlineMoved: make(chan struct{}, 1), done: make(chan struct{}), noPorts: make(chan struct{}),
+		changing: make(chan struct{}, 1), recording: make(chan struct{}, 1), deadlineMoved: make(chan struct{}, 1),
+		done: make(chan struct{}), noPorts: make(chan struct{}),
 	}
 	if r.Secure {
 		s.Token = h.cfg.Key.Token(secret.Access, r.ID, r.Generation)

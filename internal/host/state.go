@@ -74,8 +74,16 @@ const anyState State = "*"
 // ctx bounds nothing but the wait for transitions before it: a caller that gives up
 // must not leave it open whether there is a record.
 func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Record) bool, publish func()) error {
-	s.recording.Lock()
-	defer s.recording.Unlock()
+	select {
+	case s.recording <- struct{}{}: // also for who has given up, if nobody is before it
+	default:
+		select {
+		case s.recording <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() { <-s.recording }()
 	s.mu.Lock()
 	next, ending := s.record, s.ending != nil
 	s.mu.Unlock()

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -115,6 +116,39 @@ func TestNothingFollowsAnEnd(t *testing.T) {
 	}
 	if err := s.Kill(); err != nil || s.Record().Reason != "it was killed in the middle" {
 		t.Errorf("a second end: %v, %q", err, s.Record().Reason)
+	}
+}
+
+// TestGivingUpTheWait: who waits for a record that another call writes can give up.
+func TestGivingUpTheWait(t *testing.T) {
+	recorder := newNotes(t)
+	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Recorder = recorder })
+	s := mustCreate(t, h, 60)
+	writing, written := make(chan struct{}), make(chan struct{})
+	recorder.fail = func(Record) error {
+		close(writing)
+		<-written
+		recorder.fail = nil
+		return nil
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- s.SetTimeout(context.Background(), time.Hour) }()
+	<-writing
+	gone, giveUp := context.WithCancelCause(t.Context())
+	go func() { second <- s.SetTimeout(gone, 2*time.Hour) }()
+	why := errors.New("the client went away")
+	giveUp(why)
+	select {
+	case err := <-second:
+		if !errors.Is(err, why) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits for the other's record")
+	}
+	close(written)
+	if err := <-first; err != nil || len(recorder.history(s.ID).states) != 3 {
+		t.Errorf("%v, %+v", err, recorder.history(s.ID))
 	}
 }
 
