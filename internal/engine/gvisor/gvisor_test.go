@@ -32,7 +32,9 @@ type fixture struct {
 
 func newFixture(t *testing.T, debugLog string) fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cubby-run-")
+	// Not named as a run folder: without a lock such a one is removed by the next
+	// start of any cubby beside this test.
+	dir, err := os.MkdirTemp("", "cubby-engine-")
 	if err != nil {
 		t.Fatal(err)
 	}
