@@ -101,6 +101,8 @@ func TestCreateInvalid(t *testing.T) {
 		}, ErrInvalid, "unless you enable secure"},
 		{"mask that is no host name", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "a b\r\nX"} }, ErrInvalid, "is no host name"},
 		{"mask with a bad port", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "localhost:0"} }, ErrInvalid, "no port between"},
+		{"too many languages", func(r *CreateRequest) { r.Warm = make([]string, maxWarm+1) }, ErrInvalid, "at most 16"},
+		{"a long language", func(r *CreateRequest) { r.Warm = []string{strings.Repeat("x", maxLanguage+1)} }, ErrInvalid, "is no language"},
 		{"tiny memory", func(r *CreateRequest) { r.Limits = &protocol.Limits{MemoryMB: 1} }, ErrInvalid, "memory must be between"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -112,7 +112,11 @@ func (s *Sandbox) expire() bool {
 // meanwhile. One that cannot be paused ends.
 func (s *Sandbox) pauseAtDeadline() {
 	err := s.alone(s.ctx, func() error {
-		return s.pause(s.ctx, func(r *Record) bool { return !time.Now().Before(r.EndAt) })
+		return s.pause(s.ctx, func(*Record) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return time.Until(s.deadline) <= 0 // which a clock that was set does not move
+		})
 	})
 	s.mu.Lock()
 	s.pauseDue = false

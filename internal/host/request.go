@@ -36,6 +36,8 @@ const (
 	maxEnv      = 512 << 10
 	maxVariable = 128<<10 - 2 // Linux takes no longer string, "=" and NUL included, into a process
 	maxHostName = 256
+	maxWarm     = 16 // languages
+	maxLanguage = 64 // bytes of a language's name
 )
 
 // InvalidError says in the client's words what is wrong with a request. It wraps
@@ -65,7 +67,7 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 	if err != nil {
 		return nil, Template{}, err
 	}
-	if err := errors.Join(checkMetadata(req.Metadata), checkEnv(req.EnvVars)); err != nil {
+	if err := errors.Join(checkMetadata(req.Metadata), checkEnv(req.EnvVars), checkWarm(req.Warm)); err != nil {
 		return nil, Template{}, err
 	}
 	pause := req.AutoPause != nil && *req.AutoPause
@@ -153,6 +155,18 @@ func checkEnv(m map[string]string) error {
 	}
 	if size > maxEnv {
 		return invalid("envVars has %d bytes: at most %d are possible", size, maxEnv)
+	}
+	return nil
+}
+
+func checkWarm(languages []string) error {
+	if len(languages) > maxWarm {
+		return invalid("cubbyWarm has %d languages: at most %d are possible", len(languages), maxWarm)
+	}
+	for _, name := range languages {
+		if len(name) > maxLanguage {
+			return invalid("cubbyWarm: %q is no language", clip(name))
+		}
 	}
 	return nil
 }
