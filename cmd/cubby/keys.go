@@ -69,6 +69,14 @@ func (k *keys) openExisting(cmd *cobra.Command) (s *store.Store, dir string, err
 	return s, dir, err
 }
 
+// closeStore closes s at the end of a function that returns *err, which stays as it
+// is where nothing else fails: what an error is alone decides the exit status.
+func closeStore(s *store.Store, err *error) {
+	if closeErr := s.Close(); closeErr != nil {
+		*err = errors.Join(*err, closeErr)
+	}
+}
+
 func (k *keys) json(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&k.asJSON, "json", false, "print JSON")
 }
@@ -93,7 +101,7 @@ func (k *keys) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, s.Close()) }()
+			defer closeStore(s, &err)
 			teamID, err := ensureTeam(cmd.Context(), s, team)
 			if err != nil {
 				return wrongUse(err)
@@ -126,8 +134,8 @@ func (k *keys) tell(key store.Key, secret string) error {
 	if _, err := fmt.Fprintln(k.std.out, secret); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(k.std.err, "key %s of team %s; the secret is not shown again\n", key.ID, key.Team)
-	return err
+	fmt.Fprintf(k.std.err, "key %s of team %s; the secret is not shown again\n", key.ID, key.Team)
+	return nil
 }
 
 // ensureTeam returns the ID of the team of that name, and makes it if need be.
@@ -160,7 +168,7 @@ func (k *keys) list() *cobra.Command {
 			}
 			all := []store.Key{}
 			if s != nil {
-				defer func() { err = errors.Join(err, s.Close()) }()
+				defer closeStore(s, &err)
 				if all, err = s.Keys(cmd.Context()); err != nil {
 					return err
 				}
@@ -173,8 +181,8 @@ func (k *keys) list() *cobra.Command {
 				return encodeJSON(k.std.out, list)
 			}
 			if len(all) == 0 {
-				_, err := fmt.Fprintf(k.std.err, "no keys in %s; `cubby keys create` makes one (a server of another user has another folder: --data-dir)\n", dir)
-				return err
+				fmt.Fprintf(k.std.err, "no keys in %s; `cubby keys create` makes one (a server of another user has another folder: --data-dir)\n", dir)
+				return nil
 			}
 			return writeKeys(k.std.out, all)
 		},
@@ -234,7 +242,7 @@ func (k *keys) revoke() *cobra.Command {
 			err = store.ErrNotFound
 			var key store.Key
 			if s != nil {
-				defer func() { err = errors.Join(err, s.Close()) }()
+				defer closeStore(s, &err)
 				key, err = s.RevokeKey(cmd.Context(), args[0])
 			}
 			switch {
@@ -247,8 +255,8 @@ func (k *keys) revoke() *cobra.Command {
 			case err != nil:
 				return err
 			}
-			_, err = fmt.Fprintf(k.std.err, "revoked key %s of team %s\n", key.ID, key.Team)
-			return err
+			fmt.Fprintf(k.std.err, "revoked key %s of team %s\n", key.ID, key.Team)
+			return nil
 		},
 	}
 }

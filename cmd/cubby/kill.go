@@ -95,12 +95,12 @@ func (k *killer) all(ctx context.Context, labels map[string]string, yes bool) er
 		ids = append(ids, info.ID)
 	}
 	if len(ids) == 0 {
-		_, err := fmt.Fprintf(k.std.err, "no sandboxes at %v\n", k.remote.at)
-		return err
+		fmt.Fprintf(k.std.err, "no sandboxes at %v\n", k.remote.at)
+		return nil
 	}
 	if !yes && !k.agreed(fmt.Sprintf("End %s at %v? [y/N] ", sandboxes(len(ids)), k.remote.at)) {
-		_, err := fmt.Fprintln(k.std.err, "nothing was ended")
-		return err
+		fmt.Fprintln(k.std.err, "nothing was ended")
+		return nil
 	}
 	for _, id := range ids {
 		err := k.remote.Kill(ctx, id)
@@ -137,8 +137,10 @@ func (k *killer) done(id string, err error) error {
 	switch cubby.CodeOf(err) {
 	case 0:
 		k.killed++
-		_, err := fmt.Fprintln(k.std.out, id)
-		return err
+		// Whether or not somebody reads this, the others are to end. Standard output
+		// remembers what it lost.
+		fmt.Fprintln(k.std.out, id)
+		return nil
 	case cubby.CodeUnauthenticated, cubby.CodeUnavailable, cubby.CodeCanceled, cubby.CodeTimeout:
 		return k.remote.explain(err)
 	}

@@ -64,8 +64,8 @@ func newList(std stdio) *cobra.Command {
 				}
 				return nil
 			case len(all) == 0:
-				_, err := fmt.Fprintf(std.err, "no sandboxes at %v\n", r.at)
-				return err
+				fmt.Fprintf(std.err, "no sandboxes at %v\n", r.at)
+				return nil
 			}
 			return writeTable(std.out, sandboxRows(all, time.Now()), columns(std.out))
 		},

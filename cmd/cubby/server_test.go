@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,6 +127,40 @@ func TestAllAsks(t *testing.T) {
 		if code != 0 || len(f.changes) != want || !strings.Contains(string(said), "End 4 sandboxes at "+r.at.APIURL) {
 			t.Errorf("%q: status %d, %v, %s", answer, code, f.changes, said)
 		}
+	}
+}
+
+// TestUnreadWords: every sandbox is ended, whoever reads which; a lost id is told by
+// the status, and words beside the answer are not missed.
+func TestUnreadWords(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	unread, noReader := io.Pipe()
+	unread.CloseWithError(syscall.EPIPE)
+	for _, test := range []struct {
+		name     string
+		args     []string
+		out, err io.Writer
+		status   int
+		ended    int
+	}{
+		{"full", []string{"kill", "--all"}, full, io.Discard, exitLost, 4},
+		{"a reader that has gone", []string{"kill", "--all"}, noReader, io.Discard, exitBrokenPipe, 4},
+		{"by id", []string{"kill", "iann", "ihos"}, full, io.Discard, exitLost, 2},
+		{"words", []string{"kill", "--all"}, io.Discard, full, exitOK, 4},
+		{"none to end", []string{"kill", "--all", "--metadata", "user=bob"}, io.Discard, full, exitOK, 0},
+		{"none to list", []string{"ls", "--metadata", "user=bob"}, io.Discard, full, exitOK, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, r := onFake(t)
+			code := execute(t.Context(), append(test.args, "--server", r.at.APIURL), stdio{strings.NewReader(""), test.out, test.err}, nil)
+			if code != test.status || len(f.changes) != test.ended {
+				t.Errorf("status %d, want %d; changed: %v", code, test.status, f.changes)
+			}
+		})
 	}
 }
 
