@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -220,5 +221,27 @@ func TestSwappedRecords(t *testing.T) {
 				t.Errorf("a start says %q, %q", message, hint)
 			}
 		})
+	}
+}
+
+// TestFirstVersionsRecords: what the first version of Cubby left running has nothing
+// sealed, and ends like any other.
+func TestFirstVersionsRecords(t *testing.T) {
+	r := openRecords(t, t.TempDir())
+	rec := store.Sandbox{ID: "i1", TeamID: r.team, TemplateID: "base", State: "running", Generation: 1, StartedAt: time.Now(), EndAt: time.Now()}
+	if err := r.store.PutSandbox(t.Context(), rec); err != nil { // as its migration leaves it
+		t.Fatal(err)
+	}
+	h := r.host(t)
+	if found, err := h.Recover(t.Context()); err != nil || found.Ended != 1 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	_, err := h.Of(t.Context(), r.team, "i1")
+	if why, ok := errors.AsType[*host.EndedError](err); !ok || why.Reason != "the server was killed" {
+		t.Errorf("%v", err)
+	}
+	// It was given a token that nobody can derive, and so this one is nobody's.
+	if why, ok := h.EndOf(t.Context(), "i1", r.key.Token("access token", "i1", 1)); ok {
+		t.Errorf("%v", why)
 	}
 }

@@ -57,6 +57,9 @@ func (h *Host) Recover(ctx context.Context) (Recovered, error) {
 	if err := h.removeImagesBut(paused); err != nil {
 		return found, fmt.Errorf("images of sandboxes that have ended: %w", err)
 	}
+	if len(records) > 0 {
+		h.log.Info("sandboxes of an earlier server", "ended", found.Ended, "paused", found.Paused)
+	}
 	return found, nil
 }
 
