@@ -1,13 +1,18 @@
 package host
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"math"
 	"regexp"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/engine"
+	"github.com/cubby-sandbox/cubby/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -86,5 +91,71 @@ func TestTombstones(t *testing.T) {
 	}
 	if len(h.ended) != maxTombstones || len(h.order) != maxTombstones {
 		t.Errorf("%d remembered", len(h.ended))
+	}
+}
+
+// TestCloseWaitsForCreates: when the host is closed, a create that was under way, and
+// took its time to give up, has left nothing either.
+func TestCloseWaitsForCreates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gaveUp := false
+		h := New(Config{MaxSandboxes: 10, Boots: 1, Engine: &hosttest.Engine{Boot: func(ctx context.Context, _ engine.Spec) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			gaveUp = true
+			return context.Cause(ctx)
+		}}})
+		failed := make(chan error, 1)
+		go func() {
+			_, err := h.Create(context.Background(), CreateRequest{})
+			failed <- err
+		}()
+		synctest.Wait()
+		if err := h.Close(); err != nil || !gaveUp {
+			t.Errorf("%v, and the create has given up: %v", err, gaveUp)
+		}
+		if err := <-failed; !errors.Is(err, ErrClosing) {
+			t.Errorf("create: %v", err)
+		}
+	})
+}
+
+// TestCloseWaitsForEnds: when the host is closed, sandboxes that had begun to end by
+// themselves have left nothing either.
+func TestCloseWaitsForEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := false
+		eng := &hosttest.Engine{Close: func(engine.Spec) error { time.Sleep(time.Minute); closed = true; return nil }}
+		h := New(Config{MaxSandboxes: 10, Boots: 1, Engine: eng})
+		if _, err := h.Create(t.Context(), CreateRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		eng.Machines()[0].Die("its kernel panicked")
+		synctest.Wait()
+		if n := len(h.Live()); n != 0 || closed {
+			t.Errorf("%d sandboxes in reach, its machine is closed: %v", n, closed)
+		}
+		if err := h.Close(); err != nil || !closed {
+			t.Errorf("%v, its machine is closed: %v", err, closed)
+		}
+	})
+}
+
+// TestPrivateHost: one without records has a key of its own, and keeps nothing of what
+// is paused.
+func TestPrivateHost(t *testing.T) {
+	eng, dir := &hosttest.Engine{}, t.TempDir()
+	private := func() *Host { return New(Config{MaxSandboxes: 10, Boots: 1, Engine: eng, ImageDir: dir}) }
+	h, other := private(), private()
+	defer other.Close()
+	if bytes.Equal(h.cfg.Key.Bytes(), other.cfg.Key.Bytes()) {
+		t.Error("two have the same key")
+	}
+	s := mustCreate(t, h, 60)
+	if err := s.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil || len(images(t, h)) != 0 || s.State() != StateEnded {
+		t.Errorf("%v; images %v; it is %s", err, images(t, h), s.State())
 	}
 }

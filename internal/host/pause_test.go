@@ -287,6 +287,11 @@ func TestPauseFails(t *testing.T) {
 	}
 }
 
+// rebuilt is the same engine of another build.
+type rebuilt struct{ *hosttest.Engine }
+
+func (rebuilt) Commit() string { return "2" }
+
 // TestResumeFails: whatever goes wrong, the sandbox is paused with its image, and can
 // be resumed when the cause is gone.
 func TestResumeFails(t *testing.T) {
@@ -307,6 +312,7 @@ func TestResumeFails(t *testing.T) {
 		{"the record of its end", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning) }, broken},
 		{"that record and the next", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning, StatePaused) }, broken},
 		{"another template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = Toolchain(Template{Digest: "other"}) }, ErrForeignImage},
+		{"another build of the engine", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = rebuilt{e} }, ErrForeignImage},
 		{"no template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = toolchain{} }, ErrUnknownTemplate},
 		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, ErrCannotPause},
 	} {
@@ -535,4 +541,29 @@ func TestEndWins(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKillWaitsForAResume: when a kill returns, a resume that was under way, and took
+// its time to give up, has left nothing either.
+func TestKillWaitsForAResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := &hosttest.Engine{}
+		h, _ := newPausing(t, eng, nil)
+		s := mustCreate(t, h, 60)
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gaveUp := false
+		eng.Load = func(ctx context.Context, _ engine.Spec) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			gaveUp = true
+			return context.Cause(ctx)
+		}
+		go func() { _ = s.Resume(context.Background(), 0) }()
+		synctest.Wait()
+		if err := s.Kill(); err != nil || !gaveUp {
+			t.Errorf("%v, and the resume has given up: %v", err, gaveUp)
+		}
+	})
 }

@@ -152,6 +152,32 @@ func TestGivingUpTheWait(t *testing.T) {
 	}
 }
 
+// TestRecordOutlivesItsClient: a client that goes away while its record is written
+// does not leave it open whether it is.
+func TestRecordOutlivesItsClient(t *testing.T) {
+	recorder := &cutting{notes: newNotes(t)}
+	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.Recorder = recorder })
+	s := mustCreate(t, h, 60)
+	ctx, cancel := context.WithCancel(t.Context())
+	recorder.cut = cancel
+	if err := s.SetTimeout(ctx, time.Hour); err != nil || recorder.history(s.ID).record.EndAt != s.EndAt() {
+		t.Errorf("%v; it ends at %v, recorded %v", err, s.EndAt(), recorder.history(s.ID).record.EndAt)
+	}
+}
+
+// cutting is a Recorder in the middle of whose writes a client goes away.
+type cutting struct {
+	*notes
+	cut func()
+}
+
+func (c *cutting) Put(ctx context.Context, r Record) error {
+	if c.cut != nil {
+		c.cut()
+	}
+	return c.notes.Put(ctx, r) // which looks at ctx
+}
+
 // TestEndDoesNotWaitForTheDisk: a machine that must go goes, also while its end
 // cannot be written yet.
 func TestEndDoesNotWaitForTheDisk(t *testing.T) {
