@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,8 @@ func TestPauseCutsRequests(t *testing.T) {
 	})}}
 	eng.Save = func(context.Context, engine.Spec) error { close(saving); <-goOn; return nil }
 	h, _ := newPausing(t, eng, nil)
+	saved := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(saved)
 	s := mustCreate(t, h, 60)
 	ports := s.Ports()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://guest/", nil)
@@ -211,7 +214,11 @@ func TestPauseCutsRequests(t *testing.T) {
 	paused := make(chan error, 1)
 	go func() { paused <- s.Pause(t.Context()) }()
 	<-saving
-	<-ports.Done()
+	select {
+	case <-ports.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("requests go on while the image is made")
+	}
 	if _, err := io.ReadAll(stream.Body); err == nil {
 		t.Error("a stream that was cut looks whole")
 	}
@@ -224,7 +231,7 @@ func TestPauseCutsRequests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	close(goOn)
+	saved()
 	if err := <-paused; err != nil {
 		t.Fatal(err)
 	}
@@ -444,6 +451,72 @@ func TestPauseAtDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLateRestore: the end of a sandbox waits for a machine that comes too late, and
+// leaves nothing of it.
+func TestLateRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng, loading := &hosttest.Engine{}, make(chan struct{})
+		eng.Load = func(ctx context.Context, _ engine.Spec) error {
+			close(loading)
+			<-ctx.Done()
+			time.Sleep(time.Second) // and nevertheless
+			return nil
+		}
+		h, _ := newPausing(t, eng, nil)
+		s := mustCreate(t, h, 60)
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resumed := make(chan error, 1)
+		go func() { resumed <- s.Resume(t.Context(), 0) }()
+		<-loading
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(eng.Machines()); n != 2 {
+			t.Errorf("%d machines: the end did not wait for the second", n)
+		}
+		check(t, s, eng, StateEnded)
+		if err := <-resumed; !errors.Is(err, ErrNotFound) {
+			t.Errorf("resume: %v", err)
+		}
+	})
+}
+
+// TestFormerMachine: what is still to be said of a machine that a sandbox had is
+// nothing to the one that it has.
+func TestFormerMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := &hosttest.Engine{}
+		h, _ := newPausing(t, eng, nil)
+		s := mustCreate(t, h, 3600)
+		end := s.Ports().BeginRun(time.Second) // which its pause cuts
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		check(t, s, eng, StatePaused)
+		if err := s.Resume(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		other := s.Ports().BeginRun(time.Minute)
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resume(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		check(t, s, eng, StateRunning)
+		end()
+		other()
+		if n := s.machine.runs.Load(); n != 0 {
+			t.Errorf("%d executions in the new machine", n)
+		}
+	})
 }
 
 // TestCannotPause: a sandbox that is to be paused is refused where none can be.
