@@ -640,3 +640,33 @@ func TestKillWaitsForAResume(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWhileResuming: a resume that the host's end gives up leaves the sandbox
+// paused, for the next host with the same records.
+func TestCloseWhileResuming(t *testing.T) {
+	eng := &hosttest.Engine{}
+	h, recorder := newPausing(t, eng, nil)
+	s := mustCreate(t, h, 60)
+	if err := s.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	loading := make(chan struct{})
+	eng.Load = func(ctx context.Context, _ engine.Spec) error {
+		close(loading)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	resumed := make(chan error, 1)
+	go func() { resumed <- s.Resume(context.Background(), 0) }()
+	<-loading
+	if err := h.Close(); err != nil && !errors.Is(err, ErrClosing) {
+		t.Error(err)
+	}
+	if err := <-resumed; !errors.Is(err, ErrClosing) {
+		t.Errorf("resume: %v", err)
+	}
+	if got := recorder.history(s.ID).record; got.State != StatePaused {
+		t.Errorf("recorded as %s, %q", got.State, got.Reason)
+	}
+	check(t, s, eng, StatePaused)
+}

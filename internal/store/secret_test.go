@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +85,32 @@ func TestKeyCutOff(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestKeyAtOnce: servers that start at the same time in a new folder have one key.
+func TestKeyAtOnce(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		keys := make([][]byte, 8)
+		var all sync.WaitGroup
+		for i := range keys {
+			s := open(t, dir)
+			all.Go(func() {
+				key, err := s.Key(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				keys[i] = key.Bytes()
+			})
+		}
+		all.Wait()
+		for i := range keys {
+			if !bytes.Equal(keys[i], keys[0]) {
+				t.Fatal("two keys of one folder")
+			}
+		}
 	}
 }
 
