@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -69,13 +67,24 @@ func newView(std stdio, silent bool) *view {
 // sameFile reports whether two writers are one file, pipe or device, as after
 // `2>&1`.
 func sameFile(a, b io.Writer) bool {
-	fa, aok := a.(terminal.File)
-	fb, bok := b.(terminal.File)
-	if !aok || !bok {
-		return false
+	ia, ib := fileOf(a), fileOf(b)
+	return ia != nil && ib != nil && os.SameFile(ia, ib)
+}
+
+// fileOf is what w writes to; nil if that is no file.
+func fileOf(w io.Writer) os.FileInfo {
+	if s, ok := w.(*output.Stream); ok {
+		w = s.Unwrap()
 	}
-	var ia, ib unix.Stat_t
-	return unix.Fstat(int(fa.Fd()), &ia) == nil && unix.Fstat(int(fb.Fd()), &ib) == nil && ia.Dev == ib.Dev && ia.Ino == ib.Ino
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	return info
 }
 
 // failure is why something could not be shown, nil if all was.
