@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,19 +125,19 @@ func TestCloseWaitsForCreates(t *testing.T) {
 // themselves have left nothing either.
 func TestCloseWaitsForEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		closed := false
-		eng := &hosttest.Engine{Close: func(engine.Spec) error { time.Sleep(time.Minute); closed = true; return nil }}
+		var closed atomic.Bool
+		eng := &hosttest.Engine{Close: func(engine.Spec) error { time.Sleep(time.Minute); closed.Store(true); return nil }}
 		h := New(Config{MaxSandboxes: 10, Boots: 1, Engine: eng})
 		if _, err := h.Create(t.Context(), CreateRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		eng.Machines()[0].Die("its kernel panicked")
 		synctest.Wait()
-		if n := len(h.Live()); n != 0 || closed {
-			t.Errorf("%d sandboxes in reach, its machine is closed: %v", n, closed)
+		if n := len(h.Live()); n != 0 || closed.Load() {
+			t.Errorf("%d sandboxes in reach, its machine is closed: %v", n, closed.Load())
 		}
-		if err := h.Close(); err != nil || !closed {
-			t.Errorf("%v, its machine is closed: %v", err, closed)
+		if err := h.Close(); err != nil || !closed.Load() {
+			t.Errorf("%v, its machine is closed: %v", err, closed.Load())
 		}
 	})
 }
