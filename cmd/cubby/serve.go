@@ -166,8 +166,13 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	defer listener.Close()
 	startCtx, started := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	c, err := f.start(startCtx, std, listener, dataDir)
+	stopped := startCtx.Err() != nil && ctx.Err() == nil
 	started()
 	if err != nil {
+		if stopped && errors.Is(err, context.Canceled) {
+			log.Info("stopping", "signal", (<-signals).String())
+			return nil
+		}
 		return err
 	}
 	if err := announce(ctx, std.out, addr, dataDir, c.Hello); err != nil {

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -340,6 +343,62 @@ func TestServeRefuses(t *testing.T) {
 	refused("records that cannot be read", broken, "cubby.db", "hint:")
 	if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, garbage) {
 		t.Errorf("the file was changed: %v", err)
+	}
+}
+
+// TestServeStoppedAtStart: a server that is told to end before it serves ends as
+// one that serves.
+func TestServeStoppedAtStart(t *testing.T) {
+	h := newHome(t)
+	if err := os.Mkdir(h.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(h.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	// As another process does that makes the database: the start waits.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	tmp, err := os.MkdirTemp("", "c") // short and open, or run folders are made elsewhere
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(tmp) })
+	if err := os.Chmod(tmp, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command(t, "serve", "--listen", "127.0.0.1:0", "--data-dir", h.data, "--log-level", "error")
+	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
+	log := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	runDirs := func() []string {
+		found, err := filepath.Glob(filepath.Join(tmp, handshake.RunPrefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for len(runDirs()) == 0 {
+		select {
+		case err := <-exited:
+			t.Fatalf("it ended: %v: %s", err, log)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := <-exited; err != nil || log.String() != "" {
+		t.Errorf("it ended with %v, and said %q", err, log)
+	}
+	if left := runDirs(); len(left) > 0 {
+		t.Errorf("it left %v", left)
 	}
 }
 
