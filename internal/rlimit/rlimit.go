@@ -162,6 +162,9 @@ func (n need) show(value uint64) string {
 	if n.unit == 1 {
 		return strconv.FormatUint(value, 10)
 	}
+	if value < mib {
+		return strconv.FormatUint(value>>10, 10) + " KiB"
+	}
 	return strconv.FormatUint(value/mib, 10) + " MiB"
 }
 

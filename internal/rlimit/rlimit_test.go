@@ -24,6 +24,7 @@ func TestCheck(t *testing.T) {
 		{"enough", files, 256, nil},
 		{"too few", files, 255, []string{"at most 255 open files", "RLIMIT_NOFILE", "needs 256", "`ulimit -n 4096`", "LimitNOFILE=4096", "--ulimit nofile=4096"}},
 		{"bytes", bytes, 3 * gib, []string{"at most 3072 MiB of address space", "needs 6144 MiB", "`ulimit -v unlimited`", "LimitAS=68719476736"}},
+		{"few bytes", bytes, 100 << 10, []string{"at most 100 KiB of address space", "needs 6144 MiB"}},
 		{"others have taken of it", shared, 5050, []string{"of which 5000 are taken", "`ulimit -u 10128`"}},
 		{"others have left enough", shared, 5064, nil},
 		{"so much that nobody counts", shared, 1 << 20, nil},
