@@ -24,8 +24,8 @@ func newKill(std stdio) *cobra.Command {
 		Long: "End sandboxes of a server, with everything in them, and print their ids. An ID is\n" +
 			"what `cubby ls` shows, or at least four letters that only one begins with. One\n" +
 			"that is not there is an error, and the others end.\n\n" +
-			"--all ends every sandbox of your team, also those that others have made; on a\n" +
-			"terminal it says how many, and asks.\n\n" + serverHelp + "\n\n" +
+			"--all ends every sandbox of your team, also those that others have made; where\n" +
+			"standard input is a terminal it says how many, and asks, unless -y says yes.\n\n" + serverHelp + "\n\n" +
 			"Exit status: 1 if some could not be ended; 125 if the server cannot be asked.",
 		Example: "  cubby kill i3xk9\n" +
 			"  cubby kill --all --metadata user=ann\n" +
@@ -98,9 +98,15 @@ func (k *killer) all(ctx context.Context, labels map[string]string, yes bool) er
 		fmt.Fprintf(k.std.err, "no sandboxes at %v\n", k.remote.at)
 		return nil
 	}
-	if !yes && !k.agreed(fmt.Sprintf("End %s at %v? [y/N] ", sandboxes(len(ids)), k.remote.at)) {
-		fmt.Fprintln(k.std.err, "nothing was ended")
-		return nil
+	if !yes {
+		agreed, err := k.agreed(fmt.Sprintf("End %s at %v?", sandboxes(len(ids)), k.remote.at))
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			fmt.Fprintln(k.std.err, "nothing was ended")
+			return nil
+		}
 	}
 	for _, id := range ids {
 		err := k.remote.Kill(ctx, id)
@@ -115,20 +121,27 @@ func (k *killer) all(ctx context.Context, labels map[string]string, yes bool) er
 	return k.end()
 }
 
-// agreed asks whoever sits at the terminal; where nobody does, the command line
-// has said it all.
-func (k *killer) agreed(question string) bool {
+// agreed asks whoever sits at the terminal that is standard input, on a stream that
+// is shown there; where nobody sits, the command line has said it all.
+func (k *killer) agreed(question string) (bool, error) {
 	in, ok := k.std.in.(*os.File)
-	if !ok || !terminal.Is(in) || !terminal.Is(k.std.err) {
-		return true
+	if !ok || !terminal.Is(in) {
+		return true, nil
 	}
-	fmt.Fprint(k.std.err, question)
+	shown := k.std.err
+	if !terminal.Is(shown) {
+		shown = k.std.out
+	}
+	if !terminal.Is(shown) {
+		return false, usagef("%s Neither standard output nor standard error is a terminal to ask on: give --yes (-y)", question)
+	}
+	fmt.Fprint(shown, question+" [y/N] ")
 	answer, _ := bufio.NewReader(in).ReadString('\n') // no answer is none
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
-		return true
+		return true, nil
 	}
-	return false
+	return false, nil
 }
 
 // done says what became of a sandbox. It returns the errors with which no other

@@ -130,6 +130,57 @@ func TestAllAsks(t *testing.T) {
 	}
 }
 
+// TestWhereItAsks: whoever sits at standard input is asked where it is seen, and
+// nothing ends where it would not be.
+func TestWhereItAsks(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		typed          bool // at a terminal
+		sawOut, sawErr bool
+		args           []string
+		status, ended  int
+		asked          bool
+	}{
+		{"standard error is a log", true, true, false, nil, exitOK, 0, true},
+		{"standard output is a file", true, false, true, nil, exitOK, 0, true},
+		{"neither is seen", true, false, false, nil, exitUsage, 0, false},
+		{"neither is seen, and yes is said", true, false, false, []string{"-y"}, exitOK, 4, false},
+		{"a script", false, true, true, nil, exitOK, 4, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, r := onFake(t)
+			terminal, tty, err := pty.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer terminal.Close()
+			if _, err := io.WriteString(terminal, "n\n"); err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			std := stdio{strings.NewReader(""), io.Discard, &log}
+			if test.typed {
+				std.in = tty
+			}
+			if test.sawOut {
+				std.out = tty
+			}
+			if test.sawErr {
+				std.err = tty
+			}
+			code := execute(t.Context(), append([]string{"kill", "--all", "--server", r.at.APIURL}, test.args...), std, nil)
+			tty.Close()
+			said, _ := io.ReadAll(terminal) // its end is an error
+			if code != test.status || len(f.changes) != test.ended || strings.Contains(string(said), "[y/N]") != test.asked {
+				t.Errorf("status %d, %v, %s%s", code, f.changes, said, &log)
+			}
+			if code == exitUsage && !strings.Contains(log.String(), "give --yes (-y)") {
+				t.Error(log.String())
+			}
+		})
+	}
+}
+
 // TestUnreadWords: every sandbox is ended, whoever reads which; a lost id is told by
 // the status, and words beside the answer are not missed.
 func TestUnreadWords(t *testing.T) {
