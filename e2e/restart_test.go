@@ -43,7 +43,7 @@ func TestRestart(t *testing.T) {
 				return nil
 			})
 		}},
-		{"its child killed", "killed", func(t *testing.T, s *server) {
+		{"its child killed", "killed; this was found at its next start", func(t *testing.T, s *server) {
 			for _, pid := range s.processes(t) {
 				if pid != s.cmd.Process.Pid {
 					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -177,7 +177,7 @@ func TestSameTokens(t *testing.T) {
 	if found, err := h.Recover(t.Context()); err != nil || found != (host.Recovered{Ended: 1}) {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	if why, ok := h.EndOf(t.Context(), s.ID, s.Token); !ok || why.Reason != "the server was killed" {
+	if why, ok := h.EndOf(t.Context(), s.ID, s.Token); !ok || why.Reason != "the server was killed; this was found at its next start" {
 		t.Errorf("%v, %v", why, ok)
 	}
 	other := openRecords(t, t.TempDir())
@@ -237,7 +237,7 @@ func TestFirstVersionsRecords(t *testing.T) {
 		t.Fatalf("%+v, %v", found, err)
 	}
 	_, err := h.Of(t.Context(), r.team, "i1")
-	if why, ok := errors.AsType[*host.EndedError](err); !ok || why.Reason != "the server was killed" {
+	if why, ok := errors.AsType[*host.EndedError](err); !ok || why.Reason != "the server was killed; this was found at its next start" {
 		t.Errorf("%v", err)
 	}
 	// It was given a token that nobody can derive, and so this one is nobody's.

@@ -66,7 +66,7 @@ func (h *Host) Recover(ctx context.Context) (Recovered, error) {
 // lost says why a sandbox that a server before this one left has ended; empty if it
 // has not.
 func (h *Host) lost(r Record) (why string, err error) {
-	const killed = "the server was killed"
+	const killed = "the server was killed; this was found at its next start" // when it was killed is not known
 	switch r.State {
 	case StateBooting, StateRunning, StatePausing:
 		return killed, nil

@@ -10,6 +10,10 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/secret"
 )
 
+// killed is why a sandbox ended with its server, whose end nobody wrote down: the time
+// in the record is that of the start which found it.
+const killed = "the server was killed; this was found at its next start"
+
 // TestRecover: what a server that was killed left behind is paused again or ended, by
 // its state and by whether its image is whole.
 func TestRecover(t *testing.T) {
@@ -19,16 +23,16 @@ func TestRecover(t *testing.T) {
 		want  State
 		why   string
 	}{
-		{StateBooting, "", StateEnded, "the server was killed"},
-		{StateRunning, "", StateEnded, "the server was killed"},
-		{StateRunning, "whole", StateEnded, "the server was killed"}, // it was resumed, and has moved on
-		{StatePausing, "half", StateEnded, "the server was killed"},
-		{StatePausing, "whole", StateEnded, "the server was killed"},
+		{StateBooting, "", StateEnded, killed},
+		{StateRunning, "", StateEnded, killed},
+		{StateRunning, "whole", StateEnded, killed}, // it was resumed, and has moved on
+		{StatePausing, "half", StateEnded, killed},
+		{StatePausing, "whole", StateEnded, killed},
 		{StatePaused, "whole", StatePaused, ""},
 		{StatePaused, "half", StateEnded, "it was paused, and its image is missing"},
 		{StatePaused, "", StateEnded, "it was paused, and its image is missing"},
 		{StateResuming, "whole", StatePaused, ""},
-		{StateResuming, "", StateEnded, "the server was killed"},
+		{StateResuming, "", StateEnded, killed},
 	} {
 		t.Run(string(test.state)+" "+test.image, func(t *testing.T) {
 			eng, key := &hosttest.Engine{}, secret.New()
