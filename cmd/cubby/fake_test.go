@@ -28,6 +28,7 @@ import (
 //	files             prints the files it was sent, with modes
 //	write PATH TEXT   makes a file
 //	entry {…}         adds an entry to every listing, true or not
+//	sleep DURATION    does nothing for so long
 //	hang              waits until the client goes away
 //	cut               ends the answer there
 //	interrupt         is Ctrl-C, and then as hang
@@ -161,6 +162,9 @@ func (f *fake) execute(w http.ResponseWriter, r *http.Request, body []byte) {
 			f.files[path.Join(cubby.Home, name)] = fakeFile{mode: "644", content: text, changed: time.Now()}
 		case "entry":
 			f.entries = append(f.entries, json.RawMessage(rest))
+		case "sleep":
+			d, _ := time.ParseDuration(rest)
+			time.Sleep(d)
 		case "interrupt", "hang":
 			if word == "interrupt" {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGINT)

@@ -71,8 +71,8 @@ which is read ahead: give </dev/null where the rest is somebody else's, as in a
 loop of a shell that reads lines.
 
 The sandbox is one of this machine's, and a Cubby of its own is started for it.
-With --server it is one of a server that runs: the one of this user's own
-"cubby serve", or the one of --server=URL. The key is E2B_API_KEY, else that of
+With --server it is one of a server that runs: that of E2B_API_URL or E2B_DOMAIN,
+else the one of this user's own "cubby serve"; or the one of --server=URL. The key is E2B_API_KEY, else that of
 ~/.config/cubby/config.json, which goes to the file's server only. With
 --sandbox ID it is one that is there already, and lives on, at least for as long
 as the run may take: files stay, and so do variables from run to run.
@@ -135,7 +135,7 @@ says why. "error" is the code's own.`,
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
 	fl.StringVar(&f.engine, "engine", defaultEngine, engineUsage)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
-	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL, else of cubby serve")
+	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL or $E2B_DOMAIN, else of cubby serve")
 	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out
 	fl.StringVar(&f.sandbox, "sandbox", "", "run in the sandbox `ID` of the server, and leave it")
 	plainHTTPFlag(fl, &f.server.opts)
@@ -317,6 +317,7 @@ func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 		return err
 	}
 	r.spin.Say("running")
+	began := time.Now()
 	if _, typed := input.(keyboard); typed {
 		r.spin.Stop() // it would write over what is being typed
 	}
@@ -334,7 +335,7 @@ func (r *runner) inSandbox(ctx context.Context, sbx *cubby.Sandbox) error {
 		cubby.OnError(func(e cubby.ExecutionError) { r.spin.Stop(); r.screen.failure(e) }))
 	r.spin.Stop()
 	r.screen.end()
-	r.known.execution = ex
+	r.known.execution, r.known.waited = ex, time.Since(began)
 	switch {
 	case gone(err, "out of memory"):
 		r.known.failure = err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/terminal"
@@ -14,6 +15,7 @@ import (
 // runRecord is what is known of a run, whose end may come at any point of it.
 type runRecord struct {
 	execution  *cubby.Execution // nil if the code was not run
+	waited     time.Duration    // how long the run took as this command saw it; 0 if the code was not run
 	code       int              // exit status, if the code came to its end
 	unenforced []string
 	files      *collector // nil before there was a sandbox
@@ -27,10 +29,10 @@ type jsonOutcome struct {
 	Stdout            string                `json:"stdout"`
 	Stderr            string                `json:"stderr"`
 	Results           []cubby.Result        `json:"results"`
-	Error             *cubby.ExecutionError `json:"error"`     // the code's own
-	Failure           *jsonFailure          `json:"failure"`   // null if the code came to its end
-	ExitCode          int                   `json:"exit_code"` // the code's; with a failure the command's
-	DurationMS        int64                 `json:"duration_ms"`
+	Error             *cubby.ExecutionError `json:"error"`       // the code's own
+	Failure           *jsonFailure          `json:"failure"`     // null if the code came to its end
+	ExitCode          int                   `json:"exit_code"`   // the code's; with a failure the command's
+	DurationMS        int64                 `json:"duration_ms"` // inside the sandbox; with a failure as the command saw it
 	TimedOut          bool                  `json:"timed_out"`
 	OOMKilled         bool                  `json:"oom_killed"`
 	Truncated         bool                  `json:"truncated"`
@@ -53,10 +55,12 @@ func (k *runRecord) print(w io.Writer, err error) error {
 	if _, ok := errors.AsType[usageError](err); ok {
 		return err
 	}
-	object := jsonOutcome{ExitCode: k.code, LimitsNotEnforced: k.unenforced}
+	object := jsonOutcome{ExitCode: k.code, LimitsNotEnforced: k.unenforced, DurationMS: k.waited.Milliseconds()}
 	if ex := k.execution; ex != nil {
 		object.Stdout, object.Stderr, object.Results, object.Error = ex.Stdout, ex.Stderr, ex.Results, ex.Error
-		object.DurationMS = ex.Duration.Milliseconds()
+		if ex.Duration > 0 { // else nobody in the sandbox came to say it
+			object.DurationMS = ex.Duration.Milliseconds()
+		}
 		object.TimedOut, object.OOMKilled, object.Truncated = ex.TimedOut, ex.OOMKilled, ex.Truncated
 	}
 	if k.files != nil {
