@@ -26,8 +26,10 @@ func newLogs(std stdio) *cobra.Command {
 		Long: "Show what a server did with a sandbox, and when and why it ended; not what code in\n" +
 			"it printed. An ID is what `cubby ls` shows, or at least four letters that only\n" +
 			"one begins with. Of a sandbox that has ended the server knows all for some time,\n" +
-			"and for thirty days its beginning and its end; it is named by its whole id.\n\n" +
-			serverHelp,
+			"and for thirty days its beginning and its end; it is named by its whole id.\n" +
+			"-f goes on until it has ended, also where the server starts again meanwhile.\n\n" +
+			serverHelp + "\n\n" +
+			"Exit status: 1 if there is no such sandbox; 125 if the server cannot be asked.",
 		Example: "  cubby logs i3xk9\n" +
 			"  cubby logs -f i3xk9",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -47,8 +49,14 @@ func newLogs(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := logView{remote: r, out: std.out, json: asJSON, pause: followPause, shown: map[string]bool{}}
-			return r.explain(v.show(cmd.Context(), args[0], follow))
+			v := logView{remote: r, out: std.out, json: asJSON, pause: followPause, patience: followPatience, shown: map[string]bool{}}
+			err = r.explain(v.show(cmd.Context(), args[0], follow))
+			switch cubby.CodeOf(err) {
+			case cubby.CodeNotFound, cubby.CodeInvalidArgument: // it names none, or several
+				report(std.err, err)
+				return status(exitFailed)
+			}
+			return err
 		},
 	}
 	fl := cmd.Flags()
@@ -58,15 +66,21 @@ func newLogs(std stdio) *cobra.Command {
 	return cmd
 }
 
-// followPause is how long `cubby logs -f` waits before it asks again.
-const followPause = time.Second
+const (
+	// followPause is how long `cubby logs -f` waits before it asks again.
+	followPause = time.Second
+	// followPatience is for how long it asks a server that does not answer, which may
+	// be starting again.
+	followPatience = 5 * time.Second
+)
 
 // logView prints a log, each line once.
 type logView struct {
-	remote *remote
-	out    io.Writer
-	json   bool
-	pause  time.Duration
+	remote   *remote
+	out      io.Writer
+	json     bool
+	pause    time.Duration
+	patience time.Duration
 
 	last  time.Time       // when the newest line that was printed was written
 	shown map[string]bool // the lines of that millisecond
@@ -76,14 +90,18 @@ type logView struct {
 // added to it, until the sandbox has ended.
 func (v *logView) show(ctx context.Context, text string, follow bool) error {
 	id, err := v.remote.withID(ctx, text, func(id string) error { return v.more(ctx, id) })
-	for follow && err == nil {
-		// What is there when it has ended is all that there will be.
-		_, gone := v.remote.Get(ctx, id)
-		if gone != nil && cubby.CodeOf(gone) != cubby.CodeNotFound {
-			return gone
-		}
-		if err = v.more(ctx, id); err != nil || gone != nil {
-			break
+	if err != nil || !follow {
+		return err
+	}
+	for answered := time.Now(); ; {
+		ended, err := v.added(ctx, id)
+		switch {
+		case err == nil && !ended:
+			answered = time.Now()
+		case cubby.CodeOf(err) != cubby.CodeUnavailable:
+			return err
+		case time.Since(answered) >= v.patience:
+			return &cubby.Error{Op: "follow the log", Code: cubby.CodeUnavailable, Err: fmt.Errorf("the server has gone away: %w", err)}
 		}
 		select {
 		case <-ctx.Done():
@@ -91,7 +109,17 @@ func (v *logView) show(ctx context.Context, text string, follow bool) error {
 		case <-time.After(v.pause):
 		}
 	}
-	return err
+}
+
+// added prints what there is since the last time, and reports whether the sandbox
+// had ended before that: it is all that there will be then.
+func (v *logView) added(ctx context.Context, id string) (ended bool, err error) {
+	_, err = v.remote.Get(ctx, id)
+	ended = cubby.CodeOf(err) == cubby.CodeNotFound
+	if err != nil && !ended {
+		return false, err
+	}
+	return ended, v.more(ctx, id)
 }
 
 // more prints what there is since the last time.

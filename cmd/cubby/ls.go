@@ -101,12 +101,28 @@ func listJSON(w io.Writer, all []cubby.Info) error {
 	return nil
 }
 
-// Columns of the table of sandboxes that give way where it is too wide.
+// Columns of the table of sandboxes.
 const (
-	columnTemplate = 1
-	columnMetadata = 7
-	leastColumn    = 11 // what fits into 80
+	columnID = iota
+	columnTemplate
+	columnState
+	columnAge
+	columnLeft
+	columnCPU
+	columnMemory
+	columnMetadata
 )
+
+const (
+	columnGap   = 2
+	leastColumn = 11 // of those that are cut where the table is too wide: what fits into 80
+)
+
+// droppedColumns are those that a table does without where cutting is not enough,
+// in this order.
+func droppedColumns() []int {
+	return []int{columnMetadata, columnCPU, columnMemory, columnTemplate, columnLeft, columnAge}
+}
 
 // sandboxRows are the cells of a table of sandboxes; nothing in them is obeyed by
 // a terminal.
@@ -115,16 +131,16 @@ func sandboxRows(all []cubby.Info, now time.Time) [][]string {
 	for _, info := range all {
 		row := []string{info.ID, orDash(printable(info.Template)), orDash(printable(info.State)), "-", "-", "-", "-", orDash(labels(info.Metadata))}
 		if !info.StartedAt.IsZero() {
-			row[3] = age(now.Sub(info.StartedAt))
+			row[columnAge] = age(now.Sub(info.StartedAt))
 		}
 		if !info.EndAt.IsZero() {
-			row[4] = age(info.EndAt.Sub(now))
+			row[columnLeft] = age(info.EndAt.Sub(now))
 		}
 		if info.CPUs > 0 {
-			row[5] = strconv.Itoa(info.CPUs)
+			row[columnCPU] = strconv.Itoa(info.CPUs)
 		}
 		if info.Memory > 0 {
-			row[6] = size(info.Memory)
+			row[columnMemory] = size(info.Memory)
 		}
 		rows = append(rows, row)
 	}
@@ -183,40 +199,65 @@ func columns(w io.Writer) int {
 	return cols
 }
 
-// writeTable aligns rows. With more than 0 columns, metadata and templates are
-// cut, down to leastColumn each, for lines to fit into so many.
+// writeTable aligns the rows of a table of sandboxes. With more than 0 columns,
+// metadata and templates are cut, down to leastColumn each, for lines to fit into so
+// many, and then columns left out, but for ids and states.
 func writeTable(w io.Writer, rows [][]string, columns int) error {
-	const gap = 2
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], cells(cell))
 		}
 	}
+	shown := []int{columnID, columnTemplate, columnState, columnAge, columnLeft, columnCPU, columnMemory, columnMetadata}
 	if columns > 0 {
-		over := gap*(len(widths)-1) - columns
-		for _, n := range widths {
-			over += n
-		}
-		for _, i := range []int{columnMetadata, columnTemplate} {
-			if give := min(over, widths[i]-leastColumn); give > 0 {
-				widths[i], over = widths[i]-give, over-give
-			}
-		}
+		shown = fit(shown, widths, columns)
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		for i, cell := range row {
-			cell = shorten(cell, widths[i])
+		for n, i := range shown {
+			cell := shorten(row[i], widths[i])
 			b.WriteString(cell)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+gap))
+			if n < len(shown)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+columnGap))
 			}
 		}
 		b.WriteString("\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// fit returns which of the shown columns of these widths have room in so many cells,
+// and narrows those that are to be cut.
+func fit(shown, widths []int, room int) []int {
+	cut := []int{columnMetadata, columnTemplate}
+	over := func(width func(i int) int) int {
+		n := columnGap*(len(shown)-1) - room
+		for _, i := range shown {
+			n += width(i)
+		}
+		return n
+	}
+	least := func(i int) int {
+		if slices.Contains(cut, i) {
+			return min(widths[i], leastColumn)
+		}
+		return widths[i]
+	}
+	for _, i := range droppedColumns() {
+		if over(least) <= 0 {
+			break
+		}
+		shown = slices.DeleteFunc(shown, func(other int) bool { return other == i })
+	}
+	much := over(func(i int) int { return widths[i] })
+	for _, i := range cut {
+		if give := min(much, widths[i]-leastColumn); give > 0 && slices.Contains(shown, i) {
+			widths[i], much = widths[i]-give, much-give
+		}
+	}
+	return shown
 }
 
 // shorten cuts a text to n cells of a terminal, with an ellipsis in the last.

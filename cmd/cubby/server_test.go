@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +67,15 @@ isilentttttttttttttt2  base           running  0s   0s    2    2G    -
 	if got := show(80); got != want80 {
 		t.Errorf("80 columns:\n%s", got)
 	}
+	const want40 = `ID                     STATE    AGE
+iannnnnnnnnnnnnnnnnnn  running  90m
+ihostilllllllllllllle  paused   3h
+isilentttttttttttttt1  -        -
+isilentttttttttttttt2  running  0s
+`
+	if got := show(40); got != want40 {
+		t.Errorf("40 columns:\n%s", got)
+	}
 	wide := show(300)
 	for _, want := range []string{`"a=b"=c,about="what she wants to have done today, and tomorrow",user=ann`,
 		`"x\x1b[2J\u202ey"`, `"\x1b]0;title\a"="red\x1b[31m\r\nifaked  base",名前=説明`} {
@@ -72,7 +83,7 @@ isilentttttttttttttt2  base           running  0s   0s    2    2G    -
 			t.Errorf("300 columns, without %s:\n%s", want, wide)
 		}
 	}
-	for _, cols := range []int{79, 80, 82, 90, 100, 120} {
+	for _, cols := range []int{30, 35, 40, 41, 50, 60, 70, 78, 79, 80, 82, 90, 100, 120} {
 		for line := range strings.Lines(show(uint16(cols))) {
 			if n := cells(strings.TrimSuffix(line, "\n")); n > cols {
 				t.Errorf("%d columns, %d used: %s", cols, n, line)
@@ -238,6 +249,56 @@ func TestFollow(t *testing.T) {
 	}
 	if !slices.Equal(f.changes, []string{"killed iannnnnnnnnnnnnnnnnnn"}) {
 		t.Errorf("changed: %v", f.changes)
+	}
+}
+
+// TestFollowLost: a log goes on where its server has been away for a moment, and one
+// that stays away is told of in one line.
+func TestFollowLost(t *testing.T) {
+	for _, back := range []bool{true, false} {
+		f := newFakeServer()
+		var away atomic.Bool
+		asked := make(chan struct{}, 1000)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if away.Load() {
+				asked <- struct{}{}
+				panic(http.ErrAbortHandler) // the connection breaks off
+			}
+			f.ServeHTTP(w, r)
+		}))
+		defer srv.Close()
+		t.Setenv("E2B_API_KEY", fakeKey)
+		r, err := openRemote(ownerconfig.Options{URL: srv.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &lockedBuffer{}
+		v := logView{remote: r, out: out, pause: time.Millisecond, shown: map[string]bool{}}
+		if back {
+			v.patience = time.Hour
+		}
+		over := make(chan error, 1)
+		go func() { over <- v.show(t.Context(), "iann", true) }()
+		for !strings.Contains(out.String(), "Sandbox created") {
+			time.Sleep(time.Millisecond)
+		}
+		away.Store(true)
+		<-asked
+		if !back {
+			var said bytes.Buffer
+			code := report(&said, r.explain(<-over))
+			if code != exitCannotRun || !strings.HasPrefix(said.String(), "cubby: follow the log: the server has gone away: ") || !strings.Contains(said.String(), srv.URL) {
+				t.Errorf("status %d: %s", code, &said)
+			}
+			continue
+		}
+		away.Store(false)
+		if err := r.Kill(t.Context(), "iannnnnnnnnnnnnnnnnnn"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-over; err != nil || !strings.HasSuffix(out.String(), "Sandbox ended: it was killed\n") {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
 }
 
