@@ -86,7 +86,6 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	}
 	root.Version = version.Version
 	root.SetVersionTemplate(version.Line("cubby"))
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)

@@ -17,10 +17,10 @@ import (
 )
 
 // serverHelp says how a command finds its server.
-const serverHelp = `The server is that of --server, else of E2B_API_URL, else the one of this user's
-own "cubby serve", whose first start wrote address and key to
-~/.config/cubby/config.json. The key is E2B_API_KEY, else that of the file, which
-goes to the file's server only.`
+const serverHelp = `The server is that of --server, else of E2B_API_URL, else of E2B_DOMAIN
+(https://api.DOMAIN), else the one of this user's own "cubby serve", whose first
+start wrote address and key to ~/.config/cubby/config.json. The key is
+E2B_API_KEY, else that of the file, which goes to the file's server only.`
 
 // remote is a server of sandboxes, as a client sees it.
 type remote struct {
@@ -31,6 +31,9 @@ type remote struct {
 func openRemote(opts ownerconfig.Options) (*remote, error) {
 	at, err := ownerconfig.Find(opts, os.Getenv)
 	if err != nil {
+		if opts.URL != "" && ownerconfig.CheckURL(opts.URL) != nil {
+			err = usageError{err}
+		}
 		return nil, err
 	}
 	c, err := cubby.NewClient(cubby.Config{APIURL: at.APIURL, SandboxURL: at.SandboxURL, APIKey: at.APIKey})
@@ -44,7 +47,7 @@ func openRemote(opts ownerconfig.Options) (*remote, error) {
 type serverFlags struct{ opts ownerconfig.Options }
 
 func (f *serverFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.opts.URL, "server", "", "`URL` of the server (default $E2B_API_URL, then that of cubby serve)")
+	cmd.Flags().StringVar(&f.opts.URL, "server", "", "`URL` of the server (default $E2B_API_URL, $E2B_DOMAIN, then that of cubby serve)")
 	plainHTTPFlag(cmd.Flags(), &f.opts)
 	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions) // fails for a flag that is not there only
 }

@@ -62,7 +62,7 @@ func Find(opts Options, getenv func(string) string) (Server, error) {
 	default:
 		s.APIURL, s.URLFrom = file.APIURL, path
 	}
-	if err := checkURL(s.APIURL); err != nil {
+	if err := CheckURL(s.APIURL); err != nil {
 		return Server{}, wrong(fmt.Errorf("%s: %w", s.URLFrom, err), "write it like http://127.0.0.1:8080")
 	}
 	ofFile := fileErr == nil && same(s.APIURL, file.APIURL)

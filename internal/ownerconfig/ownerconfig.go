@@ -154,7 +154,7 @@ func (c Config) check() error {
 		if f.value == "" {
 			continue
 		}
-		if err := checkURL(f.value); err != nil {
+		if err := CheckURL(f.value); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
@@ -169,7 +169,8 @@ func isKey(key string) bool {
 	return !strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-func checkURL(address string) error {
+// CheckURL says why an address cannot be a server's; nil if it can.
+func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
 		return err
