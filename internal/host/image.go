@@ -73,12 +73,33 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// retireImage takes its name from a sandbox's image, if it has one, so that no start of
+// a server takes it for the sandbox: at once, as a removal is not, and on disk. After
+// an error the image has its name.
+func (h *Host) retireImage(id string) error {
+	final := h.imageOf(id)
+	if err := os.RemoveAll(final + unfinished); err != nil {
+		return err
+	}
+	err := os.Rename(final, final+unfinished)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := syncPath(h.cfg.ImageDir); err != nil {
+		return errors.Join(err, os.Rename(final+unfinished, final))
+	}
+	return nil
+}
+
 // removeImage removes what there is of a sandbox's image.
 func (h *Host) removeImage(id string) error {
 	if h.cfg.ImageDir == "" {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(h.imageOf(id)), os.RemoveAll(h.imageOf(id)+unfinished))
+	return errors.Join(h.retireImage(id), os.RemoveAll(h.imageOf(id)), os.RemoveAll(h.imageOf(id)+unfinished))
 }
 
 // hasImage reports whether a sandbox's image is there and whole. An error means that

@@ -105,7 +105,9 @@ func (h *Host) canPause() bool {
 	return restores && h.cfg.ImageDir != ""
 }
 
-// goOn makes a sandbox that could not be paused run again.
+// goOn makes a sandbox that could not be paused run again. An image that it cannot
+// remove a start after a kill would take for the sandbox; a filesystem that refuses that
+// is reported, and does not end what runs.
 func (s *Sandbox) goOn(m *machine, why error) error {
 	if err := s.host.removeImage(s.ID); err != nil {
 		s.host.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,6 +319,14 @@ func TestResumeFails(t *testing.T) {
 		{"the record of its beginning", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateResuming) }, broken},
 		{"the record of its end", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning) }, broken},
 		{"that record and the next", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning, StatePaused) }, broken},
+		{"an image that keeps its name", func(h *Host, _ *hosttest.Engine, n *notes) {
+			n.fail = func(r Record) error {
+				if r.State == StateRunning {
+					h.cfg.ImageDir = "/dev/null/images"
+				}
+				return nil
+			}
+		}, syscall.ENOTDIR},
 		{"another template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = Toolchain(Template{Digest: "other"}) }, ErrForeignImage},
 		{"another build of the engine", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = rebuilt{e} }, ErrForeignImage},
 		{"no template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = toolchain{} }, ErrUnknownTemplate},
@@ -335,11 +344,12 @@ func TestResumeFails(t *testing.T) {
 			if err := s.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			templates := h.cfg.Templates
+			templates, dir := h.cfg.Templates, h.cfg.ImageDir
 			test.spoil(h, eng, recorder)
 			if err := s.Resume(t.Context(), 0); !errors.Is(err, test.is) {
 				t.Fatalf("%v", err)
 			}
+			h.cfg.ImageDir = dir
 			recorder.fail, h.cfg.Templates, h.cfg.Engine, eng.Load, eng.Unenforced = nil, templates, eng, nil, nil
 			check(t, s, eng, StatePaused)
 			if err := s.Resume(t.Context(), 0); err != nil {

@@ -16,8 +16,10 @@ type Recovered struct {
 // Recover takes up what earlier servers left in the records, before anything else is
 // asked of the host. Machines die with their server: sandboxes that had one, or were
 // to get their first, have ended. Paused ones are there again, as paused, and so are
-// those that were being resumed, if their image is whole. Images of no sandbox are
-// removed. An error means that something cannot be read or written; it is never
+// those that were being resumed, if their image is whole. That is so, too, where the
+// record says that the sandbox runs: nobody is told of a resume whose image has its
+// name, so that it failed or was cut off, and the record of that is missing. Images of
+// no sandbox are removed. An error means that something cannot be read or written; it is never
 // taken for nothing being there, and the host must not be used.
 func (h *Host) Recover(ctx context.Context) (Recovered, error) {
 	var found Recovered
@@ -27,6 +29,13 @@ func (h *Host) Recover(ctx context.Context) (Recovered, error) {
 	}
 	paused := map[string]bool{}
 	for _, r := range records {
+		if r.State == StateRunning && h.cfg.ImageDir != "" {
+			if whole, err := h.hasImage(r.ID); err != nil {
+				return found, fmt.Errorf("sandbox %s: %w", r.ID, err)
+			} else if whole {
+				r.State = StateResuming
+			}
+		}
 		s := h.newSandbox(r)
 		why, err := h.lost(r)
 		if err == nil && why == "" && r.State == StateResuming {

@@ -25,7 +25,8 @@ func TestRecover(t *testing.T) {
 	}{
 		{StateBooting, "", StateEnded, killed},
 		{StateRunning, "", StateEnded, killed},
-		{StateRunning, "whole", StateEnded, killed}, // it was resumed, and has moved on
+		{StateRunning, "half", StateEnded, killed}, // it was resumed, and has moved on
+		{StateRunning, "whole", StatePaused, ""},   // it was being resumed, and nobody was told
 		{StatePausing, "half", StateEnded, killed},
 		{StatePausing, "whole", StateEnded, killed},
 		{StatePaused, "whole", StatePaused, ""},
@@ -115,6 +116,59 @@ func TestRecoverRefuses(t *testing.T) {
 				t.Errorf("the image: %v", err)
 			}
 		})
+	}
+}
+
+// TestRecoverDoubtfulResume: a resume that failed because its record did, though that
+// was written, leaves a record that says that the sandbox runs, if the next cannot be
+// written either. Its image is kept, and the next start takes it up.
+func TestRecoverDoubtfulResume(t *testing.T) {
+	eng, broken, dir := &hosttest.Engine{}, errors.New("no answer in time"), t.TempDir()
+	recorder, key := newNotes(t), secret.New()
+	start := func() *Host {
+		return newHost(t, eng, func(c *Config) { c.Recorder, c.Key, c.ImageDir = recorder, key, dir })
+	}
+	before := start()
+	s := mustCreate(t, before, 60)
+	eng.Machines()[0].SetMemory("x = 42")
+	if err := s.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	recorder.fail = func(r Record) error {
+		if r.State == StateRunning {
+			recorder.of[r.ID].record = r
+		}
+		if r.State == StateResuming {
+			return nil
+		}
+		return broken
+	}
+	if err := s.Resume(t.Context(), 0); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	recorder.fail = nil
+	if got := recorder.history(s.ID).record.State; got != StateRunning {
+		t.Fatalf("recorded as %s", got)
+	}
+	after := start()
+	if found, err := after.Recover(t.Context()); err != nil || found != (Recovered{Paused: 1}) {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	again, err := after.Get(s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, again, eng, StatePaused)
+	if err := again.Resume(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	check(t, again, eng, StateRunning)
+	machines := eng.Machines()
+	if got := machines[len(machines)-1].Memory(); got != "x = 42" {
+		t.Errorf("it remembers %q", got)
 	}
 }
 

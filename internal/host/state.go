@@ -102,6 +102,10 @@ func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Recor
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	err := s.host.cfg.Recorder.Put(ctx, next)
+	if err == nil && from == StateResuming && to == StateRunning {
+		// Before anybody is told, and not before the record is safe: see Recover.
+		err = s.host.retireImage(s.ID)
+	}
 	if err != nil {
 		err = fmt.Errorf("record that sandbox %s is %s: %w", s.ID, to, err)
 		if !isFact(from, to) {
