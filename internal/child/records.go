@@ -20,7 +20,7 @@ func (p *private) openStore(ctx context.Context, dir string) error {
 		return err
 	}
 	p.store = st
-	if p.unlock, err = lockServer(ctx, st); err != nil {
+	if p.unlock, err = st.LockServer(ctx); err != nil {
 		return err
 	}
 	if p.key, err = st.Key(ctx); err != nil {
@@ -38,24 +38,6 @@ func (p *private) takeUp(ctx context.Context) error {
 	}
 	p.recovered = found.Ended
 	return nil
-}
-
-// lockWait is how long a start waits for the data folder: a server whose
-// supervisor was killed holds it while it ends its sandboxes.
-const lockWait = 5 * time.Second
-
-func lockServer(ctx context.Context, st *store.Store) (unlock func() error, err error) {
-	deadline := time.Now().Add(lockWait)
-	for {
-		if unlock, err = st.LockServer(); err == nil || time.Now().After(deadline) {
-			return unlock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // firstKey makes the first team and its key, once. It comes last, when nothing

@@ -254,7 +254,10 @@ func migrate(ctx context.Context, dir, path string, migrations []string) error {
 		return err
 	}
 	defer releaseDir()
-	releaseServer, err := lockServer(dir)
+	if version, err := examine(ctx, path); err != nil || version >= len(migrations) {
+		return err // another process was faster, and may serve by now
+	}
+	releaseServer, err := lockServer(ctx, dir)
 	if err != nil {
 		return err
 	}

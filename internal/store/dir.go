@@ -92,11 +92,32 @@ func lockDir(ctx context.Context, dir string) (release func() error, err error) 
 	}
 }
 
-// LockServer makes this process the only server of the data folder, until
-// release or its end, however that comes. The error names the other's process.
-func (s *Store) LockServer() (release func() error, err error) { return lockServer(s.dir) }
+// lockWait is how long a process waits for the data folder: a server whose supervisor
+// was killed holds it while it ends its sandboxes.
+const lockWait = 5 * time.Second
 
-func lockServer(dir string) (release func() error, err error) {
+// LockServer makes this process the only server of the data folder, until release or
+// its end, however that comes. It waits five seconds for another to end. The error
+// names the other's process.
+func (s *Store) LockServer(ctx context.Context) (release func() error, err error) {
+	return lockServer(ctx, s.dir)
+}
+
+func lockServer(ctx context.Context, dir string) (release func() error, err error) {
+	deadline := time.Now().Add(lockWait)
+	for {
+		if release, err = tryLockServer(dir); cubby.CodeOf(err) != cubby.CodeConflict || time.Now().After(deadline) {
+			return release, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func tryLockServer(dir string) (release func() error, err error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -130,7 +130,7 @@ var helpers = map[string]func(ctx context.Context, dir string) error{
 		if err != nil {
 			return err
 		}
-		if _, err := s.LockServer(); err != nil {
+		if _, err := s.LockServer(ctx); err != nil {
 			return err
 		}
 		fmt.Println("locked")

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -524,20 +525,42 @@ func TestMigrations(t *testing.T) {
 	})
 	t.Run("not under a server", func(t *testing.T) {
 		dir := closedDir(t)
-		release, err := lockServer(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = prepare(t, dir, newer)
-		if cubby.CodeOf(err) != cubby.CodeConflict || version(t, dir) != len(older) {
-			t.Errorf("%v", err)
-		}
-		if err := release(); err != nil {
-			t.Fatal(err)
-		}
-		if err := prepare(t, dir, newer); err != nil {
-			t.Errorf("after it: %v", err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			release, err := lockServer(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer release()
+			if err := prepare(t, dir, newer); cubby.CodeOf(err) != cubby.CodeConflict || version(t, dir) != len(older) {
+				t.Errorf("%v", err)
+			}
+		})
+	})
+	t.Run("after a server that is about to end", func(t *testing.T) {
+		dir := closedDir(t)
+		synctest.Test(t, func(t *testing.T) {
+			release, err := lockServer(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(lockWait/2, func() { release() })
+			if err := prepare(t, dir, newer); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("beside a server that was faster", func(t *testing.T) {
+		dir := closedDir(t)
+		synctest.Test(t, func(t *testing.T) {
+			release, err := lockServer(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer release()
+			if err := migrate(t.Context(), dir, filepath.Join(dir, databaseName), older); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 }
 

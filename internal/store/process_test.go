@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -148,7 +149,9 @@ func TestLockServer(t *testing.T) {
 	s, _ := newStore(t)
 	p := start(t, "lock", s.Dir(), 0)
 	p.line()
-	_, err := s.LockServer()
+	once, cancel := context.WithCancel(t.Context()) // without the wait
+	cancel()
+	_, err := s.LockServer(once)
 	if cubby.CodeOf(err) != cubby.CodeConflict || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", p.cmd.Process.Pid)) || !strings.Contains(err.Error(), s.Dir()) {
 		t.Errorf("%v", err)
 	}
@@ -156,17 +159,17 @@ func TestLockServer(t *testing.T) {
 		t.Errorf("beside a server: %v", err)
 	}
 	p.kill()
-	release, err := s.LockServer()
+	release, err := s.LockServer(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.LockServer(); cubby.CodeOf(err) != cubby.CodeConflict {
+	if _, err := s.LockServer(once); cubby.CodeOf(err) != cubby.CodeConflict {
 		t.Errorf("twice in one process: %v", err)
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	if release, err = s.LockServer(); err != nil {
+	if release, err = s.LockServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := release(); err != nil {
