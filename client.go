@@ -43,7 +43,7 @@ type Config struct {
 	// private Cubby needs none.
 	APIKey string
 	// HTTPClient sends every request; nil means a client of our own without a
-	// timeout (contexts bound every call), which follows no redirects, as the key
+	// timeout (contexts bound calls, see [Client]), which follows no redirects, as the key
 	// would go with them. Its Timeout, if set, also cuts streams.
 	HTTPClient *http.Client
 	// Transport is used when HTTPClient is nil; nil means a copy of
@@ -55,6 +55,11 @@ type Config struct {
 }
 
 // Client makes and finds sandboxes. It is safe for concurrent use.
+//
+// Its calls, and those of a [Sandbox] about the sandbox itself, fail with
+// [CodeUnavailable] when their context has no deadline and the server has not
+// answered within 30 seconds; [Client.Create] within two minutes, and
+// [Client.Connect] and [Sandbox.Pause], which may move memory, within ten.
 type Client struct {
 	api     *url.URL
 	sandbox *url.URL // nil: each port is a host of domain
@@ -221,6 +226,8 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	for _, o := range opts {
 		o.applyCreate(&req)
 	}
+	ctx, cancel := bounded(ctx, createTimeout)
+	defer cancel()
 	var answer protocol.Sandbox
 	err := c.versioned(func(v2 bool) error {
 		if v2 {
@@ -275,6 +282,8 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) 
 	for _, o := range opts {
 		o.applyConnect(&req)
 	}
+	ctx, cancel := bounded(ctx, memoryTimeout)
+	defer cancel()
 	var answer protocol.Sandbox
 	err := c.versioned(func(v2 bool) error {
 		path := "/sandboxes/" + id + "/connect"

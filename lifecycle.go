@@ -146,6 +146,8 @@ func (c *Client) page(ctx context.Context, opts ListOptions, left int, cursor st
 }
 
 func (c *Client) list(ctx context.Context, path string, query url.Values, page *[]protocol.ListedSandbox) (next string, err error) {
+	ctx, cancel := bounded(ctx, answerTimeout)
+	defer cancel()
 	req, err := newRequest(ctx, http.MethodGet, c.api, path, query, nil)
 	if err != nil {
 		return "", err
@@ -156,7 +158,7 @@ func (c *Client) list(ctx context.Context, path string, query url.Values, page *
 		return "", err
 	}
 	defer resp.Body.Close()
-	b, err := readBounded(resp.Body, maxJSONBody)
+	b, err := readAnswer(ctx, resp.Body)
 	if err != nil {
 		return "", err
 	}
@@ -228,6 +230,8 @@ func seconds(d time.Duration) int {
 // [CodeUnimplemented] on a server that cannot pause, such as this version of
 // Cubby, and with [CodeSandboxGone] when the sandbox has ended.
 func (s *Sandbox) Pause(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, memoryTimeout)
+	defer cancel()
 	err := s.ofSandbox(ctx, "pause sandbox", http.MethodPost, "/sandboxes/"+s.id+"/pause", nil, struct{}{}, nil)
 	if CodeOf(err) == CodeConflict {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -28,9 +29,30 @@ const (
 	typeJSON           = "application/json"
 )
 
+// How long the control plane may take to answer, where the caller's context has no
+// deadline.
+const (
+	answerTimeout = 30 * time.Second
+	// createTimeout is more than a Cubby lets a create wait for its turn and boot.
+	createTimeout = 2 * time.Minute
+	// memoryTimeout is for calls that may write a sandbox's memory to a disk, or read
+	// it from there.
+	memoryTimeout = 10 * time.Minute
+)
+
+// bounded is ctx with a bound, unless it has one already.
+func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, d, &Error{Code: CodeUnavailable, Err: fmt.Errorf("the server has not answered within %v", d)})
+}
+
 // control sends a request to the control plane and decodes the answer into out
-// (nil ignores it). Its errors are *Error without an Op, or transport errors.
+// (nil ignores it), which is waited for as long as ctx says, else answerTimeout. Its errors are *Error without an Op, or transport errors.
 func (c *Client) control(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	ctx, cancel := bounded(ctx, answerTimeout)
+	defer cancel()
 	req, err := newRequest(ctx, method, c.api, path, query, in)
 	if err != nil {
 		return err
@@ -109,7 +131,7 @@ func (c *Client) exchange(req *http.Request, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	b, err := readBounded(resp.Body, maxJSONBody)
+	b, err := readAnswer(req.Context(), resp.Body)
 	if err != nil {
 		return err
 	}
@@ -185,6 +207,16 @@ func cut(s string, n int) string {
 		s = s[:n] + "…"
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// readAnswer reads the body of an answer that must be small. Where the request's
+// context has ended, its cause is the error.
+func readAnswer(ctx context.Context, body io.Reader) ([]byte, error) {
+	b, err := readBounded(body, maxJSONBody)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return b, err
 }
 
 // readBounded reads all of r, and fails when it is longer than limit bytes.

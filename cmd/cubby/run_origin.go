@@ -125,6 +125,12 @@ const createGrace = 2 * time.Second
 func (f fresh) obtain(ctx context.Context, life time.Duration, opts ...cubby.CreateOption) (*cubby.Sandbox, func(error) error, error) {
 	createCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	if end, ok := ctx.Deadline(); ok {
+		// The client's own bound must not come before the run's.
+		var stop context.CancelFunc
+		createCtx, stop = context.WithDeadline(createCtx, end.Add(2*createGrace))
+		defer stop()
+	}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(createGrace, func() { cancel(context.Cause(ctx)) })
 	})()
