@@ -197,6 +197,9 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	if err := c.Close(); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	if c.Failed() { // to record the ends of its sandboxes, for example
+		return &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: c.Err()}
+	}
 	return nil
 }
 

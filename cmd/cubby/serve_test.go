@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	_ "modernc.org/sqlite"
 
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
@@ -399,6 +401,28 @@ func TestServeStoppedAtStart(t *testing.T) {
 	}
 	if left := runDirs(); len(left) > 0 {
 		t.Errorf("it left %v", left)
+	}
+}
+
+// TestServeCannotRecordTheEnd: a server that is told to end, and cannot write down what
+// became of its sandboxes, says so and does not end as if all were well.
+func TestServeCannotRecordTheEnd(t *testing.T) {
+	h := newHome(t)
+	r := h.serve(t, "127.0.0.1:0")
+	r.create(t, r.key())
+	db, err := sql.Open("sqlite", filepath.Join(h.data, "cubby.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const refuse = `CREATE TRIGGER refuse BEFORE UPDATE OF ended_at ON sandboxes BEGIN SELECT RAISE(ABORT, 'no room for it'); END`
+	if _, err := db.Exec(refuse); err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Process.Signal(syscall.SIGTERM)
+	<-r.exited
+	if code := r.cmd.ProcessState.ExitCode(); code != exitCannotRun || !strings.Contains(r.log.String(), "no room for it") {
+		t.Errorf("it ended with %d:\n%s", code, r.log)
 	}
 }
 

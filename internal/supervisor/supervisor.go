@@ -214,6 +214,10 @@ func checkLimits(check func() error) error {
 // Exited is closed when the child has ended, whoever ended it.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
+// Failed reports whether the child ended otherwise than well; only for after Exited is
+// closed.
+func (c *Child) Failed() bool { return c.cmd.ProcessState == nil || !c.cmd.ProcessState.Success() }
+
 // Err is how the child ended; only for after Exited is closed.
 func (c *Child) Err() error {
 	const who = "the server of the sandboxes"
