@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fileowner"
 )
 
 // Config is the content of the file. Fields may be empty.
@@ -45,8 +46,8 @@ func Path(getenv func(string) string) (string, error) {
 }
 
 // Load reads the file. One that is not there is fs.ErrNotExist. One that other
-// users may read or write is refused, as it holds a key; so is one that is
-// malformed.
+// users may read or write is refused, as it holds a key; so is one that belongs to
+// another user than this one or root, and one that is malformed.
 func Load(path string) (Config, error) {
 	const op = "read the configuration"
 	// Without O_NONBLOCK a pipe of that name would block for ever.
@@ -68,6 +69,10 @@ func Load(path string) (Config, error) {
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return Config{}, fail(op, fmt.Errorf("%s holds an API key, and other users may read or write it (mode %04o)", path, perm),
 			"chmod 600 "+path+"; if others may have read the key, revoke it (cubby keys)")
+	}
+	if uid, other := fileowner.Other(info); other {
+		return Config{}, fail(op, fmt.Errorf("%s belongs to another user (uid %d), who says with it where code and files are sent", path, uid),
+			fmt.Sprintf("run as that user, or set XDG_CONFIG_HOME; if the file is yours, chown %d %s", os.Geteuid(), path))
 	}
 	content, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {

@@ -138,6 +138,25 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// TestLoadOthers: a configuration of another user is not root's to follow.
+func TestLoadOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(`{"api_key":"e2b_00"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 12345, -1); err != nil {
+		t.Skip(err) // a container's root may not
+	}
+	c, err := Load(path)
+	e, ok := errors.AsType[*cubby.Error](err)
+	if !ok || !strings.Contains(e.Error(), "another user (uid 12345)") || !strings.Contains(e.Hint, "chown 0 "+path) || c != (Config{}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // TestLoadIgnoresNews: a later version's file is read for what is known of it.
 func TestLoadIgnoresNews(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")

@@ -38,6 +38,9 @@ func prepareDatabase(ctx context.Context, dir, path string, migrations []string)
 	if perm := info.Mode().Perm(); perm&0o022 != 0 {
 		return refuse(fmt.Errorf("%s: other users may write this file (mode %04o), and so could replace the keys in it", path, perm), "chmod 600 "+path)
 	}
+	if err := ownedByOther(path, info); err != nil {
+		return err
+	}
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS); err != nil {
 		return unreadable(&fs.PathError{Op: "open", Path: path, Err: err})
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fileowner"
 )
 
 // DefaultDir returns the data folder of a user who names none: /var/lib/cubby
@@ -64,6 +65,15 @@ func prepareDir(dir string) error {
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 		return unreadable(&fs.PathError{Op: "open", Path: dir, Err: err})
+	}
+	return nil
+}
+
+// ownedByOther refuses a file whose owner can replace what is in it.
+func ownedByOther(path string, info fs.FileInfo) error {
+	if uid, other := fileowner.Other(info); other {
+		return refuse(fmt.Errorf("%s belongs to another user (uid %d), who may change what is in it", path, uid),
+			fmt.Sprintf("run as that user; or, if the file is yours, chown %d %s", os.Geteuid(), path))
 	}
 	return nil
 }

@@ -84,6 +84,9 @@ func readKey(path string) (*secret.Key, error) {
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, refuse(fmt.Errorf("%s: other users may use this key (mode %04o)", path, info.Mode().Perm()), "chmod 600 "+path)
 	}
+	if err := ownedByOther(path, info); err != nil {
+		return nil, err
+	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, unreadable(err)

@@ -114,6 +114,42 @@ func TestKeyAtOnce(t *testing.T) {
 	}
 }
 
+// TestOthersFiles: root does not take a database or a key that another user can change.
+func TestOthersFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	for _, name := range []string{databaseName, keyName} {
+		dir := closedDir(t)
+		use := func() error {
+			s, err := Open(t.Context(), dir)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			_, err = s.Key(t.Context())
+			return err
+		}
+		if err := use(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.Chown(path, 12345, -1); err != nil {
+			t.Skip(err) // a container's root may not
+		}
+		e, ok := errors.AsType[*cubby.Error](use())
+		if !ok || !strings.Contains(e.Error(), path+" belongs to another user (uid 12345)") || !strings.Contains(e.Hint, "chown 0 "+path) {
+			t.Errorf("%s: %v", name, e)
+		}
+		if err := os.Chown(path, 0, -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := use(); err != nil {
+			t.Errorf("%s is root's again: %v", name, err)
+		}
+	}
+}
+
 // TestKeyRefused: a key that is not the folder's, whole and its owner's alone is
 // refused with what to do, and left as it is.
 func TestKeyRefused(t *testing.T) {

@@ -71,7 +71,8 @@ type Store struct {
 // Open opens the database in dir, and makes both when nothing is there. It
 // refuses, as a *cubby.Error that says what to do, and leaves every byte as it
 // was: a folder that others may write, a file that is not a database of Cubby's,
-// is damaged, is of a newer version, or may not be read and written.
+// belongs to another user than this one or root, is damaged, is of a newer
+// version, or may not be read and written.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
