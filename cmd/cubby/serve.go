@@ -187,15 +187,22 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 		log.Info("stopping", "signal", s.String())
 	}
 	// A second signal does not wait for what is under way.
+	hurried := make(chan struct{})
 	go func() {
 		select {
 		case <-signals:
+			close(hurried)
 			c.Kill()
 		case <-c.Exited():
 		}
 	}()
 	if err := c.Close(); err != nil {
 		return fmt.Errorf("serve: %w", err)
+	}
+	select {
+	case <-hurried:
+		return nil // killed as it was asked for
+	default:
 	}
 	if c.Failed() { // to record the ends of its sandboxes, for example
 		return &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: c.Err()}
