@@ -258,14 +258,20 @@ func TestFollowLost(t *testing.T) {
 	for _, back := range []bool{true, false} {
 		f := newFakeServer()
 		var away atomic.Bool
-		asked := make(chan struct{}, 1)
+		asked, following := make(chan struct{}, 1), make(chan struct{}, 1)
+		tell := func(c chan struct{}) {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if away.Load() {
-				select {
-				case asked <- struct{}{}:
-				default:
-				}
+				tell(asked)
 				panic(http.ErrAbortHandler) // the connection breaks off
+			}
+			if strings.HasSuffix(r.URL.Path, "/iannnnnnnnnnnnnnnnnnn") { // what was there has been shown
+				tell(following)
 			}
 			f.ServeHTTP(w, r)
 		}))
@@ -282,9 +288,7 @@ func TestFollowLost(t *testing.T) {
 		}
 		over := make(chan error, 1)
 		go func() { over <- v.show(t.Context(), "iann", true) }()
-		for !strings.Contains(out.String(), "Sandbox created") {
-			time.Sleep(time.Millisecond)
-		}
+		<-following
 		away.Store(true)
 		<-asked
 		if !back {
