@@ -49,6 +49,14 @@ func TestEnds(t *testing.T) {
 		{name: "its first process is killed", args: []string{"/bin/sh", "-c", "read x"}, exit: "first process ended with exit status 1"},
 		{name: "its kernel is killed", end: kill("runsc-sandbox"), exit: "kernel was killed by SIGKILL"},
 		{name: "its file server is killed", end: kill("runsc-gofer"), exit: "file server was killed by SIGKILL"},
+		{name: "its file server is killed, and its kernel does not notice", end: func(t *testing.T, m engine.Machine) {
+			for _, pid := range processes("runsc-sandbox") {
+				if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+					t.Error(err)
+				}
+			}
+			kill("runsc-gofer")(t, m)
+		}, exit: "file server was killed by SIGKILL"},
 		{name: "a checkpoint ends it", end: checkpoint},
 		{name: "restored, then closed", end: func(*testing.T, engine.Machine) {}, restore: true},
 	} {

@@ -17,9 +17,19 @@ import (
 // milliseconds, unless it was stopped.
 const goferGrace = 2 * time.Second
 
+// goferPoll is how often a gofer is looked at, and goferlessPolls how many of these
+// looks its sentry is given to end without it.
+const (
+	goferPoll      = time.Second
+	goferlessPolls = 3
+)
+
 // watch reports the machine's end.
 func (m *machine) watch() {
+	ended := make(chan struct{})
+	m.watcher.Go(func() { m.watchGofer(ended) })
 	m.watcher.Go(func() {
+		defer close(ended)
 		err := m.awaitEnd()
 		if m.ending.Load() {
 			err = nil
@@ -27,6 +37,28 @@ func (m *machine) watch() {
 		m.exit <- engine.Exit{Err: err}
 		close(m.exit)
 	})
+}
+
+// watchGofer ends a sentry that goes on without its gofer. One that notices ends by
+// itself at once; one that waits for an answer at that moment may do so for ever.
+func (m *machine) watchGofer(ended <-chan struct{}) {
+	ticker := time.NewTicker(goferPoll)
+	defer ticker.Stop()
+	for goferless := 0; goferless < goferlessPolls; {
+		select {
+		case <-ended:
+			return
+		case <-ticker.C:
+		}
+		err := m.look(func() error {
+			_, err := processEnd(m.gofer, unix.WNOHANG)
+			return err
+		})
+		if err == nil {
+			goferless++
+		}
+	}
+	m.kill()
 }
 
 // awaitEnd returns when the sentry has ended, and says what ended first: the
