@@ -5,11 +5,11 @@ export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 
 GO       ?= go
-GUEST    := internal/guestbin/guest.zst
+GUEST    := cmd/internal/guestbin/guest.zst
 LDFLAGS  := -s -w
-# Where cubby and cubby-agent begin; see internal/entry.
+# Where cubby and cubby-agent begin; see cmd/internal/entry.
 ENTRY    := -E cubby_entry
-GOSRC    := $(shell git ls-files '*.go' '*.s' '*.py' '*.cjs' '*.mjs' '*.sh' 2>/dev/null) go.mod go.sum
+GOSRC    := go.work $(shell git ls-files "*.go" "*.s" "*.py" "*.cjs" "*.mjs" "*.sh" "*go.mod" "*go.sum" 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -31,7 +31,7 @@ bin/cubby-guest: $(GOSRC) | go-version
 
 # The guest travels compressed inside cubby; the file is git-ignored.
 $(GUEST): bin/cubby-guest
-	$(GO) run ./internal/guestbin/pack $< $@
+	$(GO) run ./cmd/internal/guestbin/pack $< $@
 
 bin/cubby: $(GUEST)
 	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
@@ -59,12 +59,12 @@ test-go: go-version ## Run the Go tests as the user you are
 
 .PHONY: race
 race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race . ./internal/channel ./internal/guest/... ./internal/cgroup ./internal/template ./internal/doctor ./internal/store ./internal/ownerconfig ./internal/host ./internal/secret ./internal/server ./codeexec ./codeexec/artifact ./codeexec/internal/workdir ./codeexec/internal/session ./codeexec/internal/posixws
+	CGO_ENABLED=1 $(GO) test -race . ./cmd/internal/channel ./cmd/internal/guest/... ./internal/cgroup ./cmd/internal/template ./cmd/internal/doctor ./cmd/internal/store ./cmd/internal/ownerconfig ./cmd/internal/host ./cmd/internal/secret ./cmd/internal/server ./codeexec ./codeexec/artifact ./codeexec/internal/workdir ./codeexec/internal/session ./codeexec/internal/posixws
 
 .PHONY: bench
 bench: build ## Measure runs against a bare interpreter, and the server against a bare connection
-	$(GO) run ./internal/bench -cubby bin/cubby
-	$(GO) run ./internal/bench -serve -cubby bin/cubby
+	$(GO) run ./cmd/internal/bench -cubby bin/cubby
+	$(GO) run ./cmd/internal/bench -serve -cubby bin/cubby
 
 .PHONY: soak
 soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input
@@ -73,7 +73,8 @@ soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser o
 .PHONY: lint
 lint: go-version ## Check formatting, vet, module files; golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
-	@for module in $$($(GO) list -m -f '{{.Dir}}'); do (cd $$module && $(GO) vet ./... && $(GO) mod tidy -diff) || exit 1; done
+	@for module in $$($(GO) list -m -f '{{.Dir}}'); do (cd $$module && $(GO) vet ./...) || exit 1; done
+	@scripts/tidy -diff
 	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: skipped"; fi
 
 .PHONY: generate
@@ -82,7 +83,7 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 
 .PHONY: cross
 cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
-	GOOS=linux GOARCH=arm64 $(GO) build ./...
+	GOOS=linux GOARCH=arm64 $(GO) build ./... ./cmd/...
 	GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS) $(ENTRY)' -o /dev/null ./cmd/cubby
 	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
 	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent

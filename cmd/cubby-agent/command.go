@@ -15,10 +15,10 @@ import (
 	"github.com/cubby-sandbox/cubby/agent/toolbox"
 	"github.com/cubby-sandbox/cubby/agent/transcript"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // defaultOut is where files go that come back. It is made when the first comes.

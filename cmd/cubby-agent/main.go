@@ -7,8 +7,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/cubby-sandbox/cubby/internal/entry"
-	"github.com/cubby-sandbox/cubby/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/entry"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 )
 
 func main() {

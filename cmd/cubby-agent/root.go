@@ -13,8 +13,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 

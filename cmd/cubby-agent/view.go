@@ -11,9 +11,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // Styles of the terminal.

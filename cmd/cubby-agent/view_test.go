@@ -11,8 +11,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // onTerminal is a view on a terminal that is a buffer, without its spinner.

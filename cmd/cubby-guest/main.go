@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/cubby-sandbox/cubby/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
 )
 
 func main() { os.Exit(guest.Main()) }

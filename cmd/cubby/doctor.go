@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/doctor"
+	"github.com/cubby-sandbox/cubby/cmd/internal/template"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
-	"github.com/cubby-sandbox/cubby/internal/doctor"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
-	"github.com/cubby-sandbox/cubby/internal/template"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 func newDoctor(std stdio, open opener) *cobra.Command {

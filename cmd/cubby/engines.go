@@ -3,8 +3,8 @@
 package main
 
 import (
-	"github.com/cubby-sandbox/cubby/internal/engine"
-	"github.com/cubby-sandbox/cubby/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
 )
 
 // engines are those that this command is linked with.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/store"
+	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 )
 
 // newKeys edits the database of a server, whether one runs or not: the server

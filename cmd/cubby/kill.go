@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
 func newKill(std stdio) *cobra.Command {

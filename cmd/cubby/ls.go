@@ -15,7 +15,7 @@ import (
 	"golang.org/x/text/width"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
 func newList(std stdio) *cobra.Command {

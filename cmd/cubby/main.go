@@ -7,8 +7,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/cubby-sandbox/cubby/internal/entry"
-	"github.com/cubby-sandbox/cubby/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/entry"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
 )
 
 func main() {

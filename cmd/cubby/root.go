@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 

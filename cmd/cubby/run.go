@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
 )
 
 // opener starts what runs the sandboxes; close ends it and every sandbox.

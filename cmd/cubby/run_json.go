@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
 // runRecord is what is known of a run, whose end may come at any point of it.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/embedded"
-	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
 )
 
 // serverValue is the flag --server[=URL].

@@ -18,11 +18,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
-	"github.com/cubby-sandbox/cubby/internal/output"
-	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
-	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
-	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
-	"github.com/cubby-sandbox/cubby/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 

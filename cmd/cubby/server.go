@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
 )
 
 // serverHelp says how a command finds its server.

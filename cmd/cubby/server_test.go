@@ -20,7 +20,7 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/cubby-sandbox/cubby/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
 )
 
 // onFake is a server of sandboxes that are not real.

@@ -1,10 +1,10 @@
 module github.com/cubby-sandbox/cubby/codeexec/container
 
-go 1.26.3
+go 1.26.0
 
 require (
 	github.com/containerd/errdefs v1.0.0
-	github.com/cubby-sandbox/cubby v0.0.0-00010101000000-000000000000
+	github.com/cubby-sandbox/cubby v0.2.0
 	github.com/moby/moby/api v1.56.1
 	github.com/moby/moby/client v0.6.2
 	github.com/moby/patternmatcher v0.6.1
@@ -32,5 +32,3 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
-
-replace github.com/cubby-sandbox/cubby => ../..

@@ -1,10 +1,10 @@
 module github.com/cubby-sandbox/cubby/codeexec/fromenv
 
-go 1.26.3
+go 1.26.0
 
 require (
-	github.com/cubby-sandbox/cubby v0.0.0-00010101000000-000000000000
-	github.com/cubby-sandbox/cubby/codeexec/container v0.0.0-00010101000000-000000000000
+	github.com/cubby-sandbox/cubby v0.2.0
+	github.com/cubby-sandbox/cubby/codeexec/container v0.2.0
 )
 
 require (
@@ -33,9 +33,4 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-)
-
-replace (
-	github.com/cubby-sandbox/cubby => ../..
-	github.com/cubby-sandbox/cubby/codeexec/container => ../container
 )

@@ -84,9 +84,9 @@ func build() (string, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-ldflags=./cmd/cubby=-s -w -E cubby_entry",
-		"-o", dir+string(filepath.Separator), "./cmd/cubby", "./cmd/cubby-guest")
-	cmd.Dir = root
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-ldflags=./cubby=-s -w -E cubby_entry",
+		"-o", dir+string(filepath.Separator), "./cubby", "./cubby-guest")
+	cmd.Dir = filepath.Join(root, "cmd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cubby for tests: %w\n%s", err, bytes.TrimSpace(out))

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"runtime"
 	"runtime/debug"
@@ -17,18 +18,25 @@ import (
 
 // Version is Cubby's semantic version: a constant, not a link-time stamp, keeps
 // `go build`, `go install` and `make` in agreement.
-const Version = "0.1.0"
+const Version = "0.2.0"
 
 // Build is the version with a hash of what Cubby's processes say to each other,
 // such as "0.1.0+5f3a9c0b". Builds that understand each other have the same
 // one, however they were built; see RATIONALE.md, "The same build".
-var Build = sync.OnceValue(func() string { return Version + "+" + hash(internal.Contract) })
+var Build = sync.OnceValue(func() string { return Of(internal.Contract) })
 
-// hash is of the names and contents of a file system's files, but for tests. It
-// tells builds apart that were made in good faith, and is computed at each start
-// of a sandbox: a checksum in hardware takes microseconds.
-func hash(files fs.FS) string {
+// Of is the version with a hash of the names and contents of the files, but for
+// tests. It tells builds apart that were made in good faith, and is computed at
+// each start of a sandbox: a checksum in hardware takes microseconds.
+func Of(contracts ...fs.FS) string {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	for _, files := range contracts {
+		add(sum, files)
+	}
+	return fmt.Sprintf("%s+%08x", Version, sum.Sum32())
+}
+
+func add(sum io.Writer, files fs.FS) {
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -46,7 +54,6 @@ func hash(files fs.FS) string {
 	if err != nil {
 		panic("version: files in the program itself cannot be read: " + err.Error())
 	}
-	return fmt.Sprintf("%08x", sum.Sum32())
 }
 
 // Source is the revision that this program was built from, with a + where files

@@ -1,7 +1,6 @@
 package version
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -19,7 +18,7 @@ func TestHash(t *testing.T) {
 			"protocol/check_test.go": {Data: []byte("package protocol\n")},
 		}
 		change(files)
-		return hash(files)
+		return Of(files)
 	}
 	was := tree(func(fstest.MapFS) {})
 	for _, test := range []struct {
@@ -47,28 +46,6 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestContract: the files of the contract are those of the tree, and none of the
-// channel's is forgotten.
-func TestContract(t *testing.T) {
-	entries, err := os.ReadDir("../channel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range entries {
-		// Neither how buffers are kept nor how a guest is watched is said to anybody.
-		if name := entry.Name(); strings.HasSuffix(name, "_test.go") || name == "buffers.go" || name == "guard.go" {
-			continue
-		}
-		want, err := os.ReadFile("../channel/" + entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := internal.Contract.ReadFile("channel/" + entry.Name()); err != nil || string(got) != string(want) {
-			t.Errorf("channel/%s is not in the contract: %v", entry.Name(), err)
-		}
-	}
-}
-
 func TestDiffer(t *testing.T) {
 	for _, test := range []struct{ ours, theirs, want string }{
 		{"0.1.0+a", "0.1.0+a", ""},
@@ -91,6 +68,6 @@ func TestLine(t *testing.T) {
 
 func BenchmarkBuild(b *testing.B) {
 	for b.Loop() {
-		hash(internal.Contract)
+		Of(internal.Contract)
 	}
 }

@@ -1,0 +1,348 @@
+// Package child is the process in which the engine lives: a private Cubby for the
+// program that embeds it, or the server behind `cubby serve`. It composes the
+// template in its own mount namespace, serves E2B's protocol on the socket it was
+// handed, and leaves nothing when its parent goes away, however that happens.
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
+	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/cmd/internal/server"
+	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/cmd/internal/template"
+	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/rlimit"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Options are what the parent asks for.
+type Options struct {
+	Expect       string // the parent's version
+	RunDir       string // made and locked by the parent, removed here
+	Python, Node string // interpreters of the template; empty means to search
+	Engines      engine.Table
+	Engine       string // the name of one of them
+	Logger       *slog.Logger
+
+	// DataDir makes it a server for others: with API keys, and records of its
+	// sandboxes, in that folder. The rest is for such a server only.
+	DataDir      string
+	Domain       string   // see server.Config
+	MaxSandboxes int      // see host.Config
+	TemplateIDs  []string // further names of the template
+
+	RequireContextToken bool // see server.Config
+}
+
+// hinted is an error with its remedy.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Unwrap() error { return h.error }
+
+// describe splits an error into what happened and the remedy that it carries.
+func describe(err error) (message, hint string) {
+	var h hinted
+	var t *template.Error
+	var c *cubby.Error
+	var l *rlimit.Error
+	switch {
+	case errors.As(err, &l):
+		return err.Error(), l.Hint
+	case errors.As(err, &h):
+		return err.Error(), h.hint
+	case errors.As(err, &t):
+		return err.Error(), t.Hint
+	case errors.As(err, &c):
+		if c.Op != "" {
+			return c.Op + ": " + c.Err.Error(), c.Hint
+		}
+		return c.Err.Error(), c.Hint
+	}
+	return err.Error(), ""
+}
+
+// ErrTold is in an error that the parent was told, and will say.
+var ErrTold = errors.New("told the parent")
+
+// Serve runs until the parent is gone or the process is told to end.
+func Serve(ctx context.Context, opts Options) error {
+	// Folders and sockets of the run are traversed by sandboxes' users; what is
+	// secret has a mode that says so. The parent's umask may be anything.
+	unix.Umask(0o022)
+	ready := os.NewFile(handshake.FDReady, "ready")
+	hello := func(h handshake.Hello) {
+		h.Version = version.Build()
+		// A parent that is gone reads nothing; the life line says so next.
+		_ = json.NewEncoder(ready).Encode(h)
+		ready.Close()
+	}
+	refuse := func(err error) error {
+		message, hint := describe(err)
+		hello(handshake.Hello{Error: message, Hint: hint})
+		return errors.Join(ErrTold, err)
+	}
+	if opts.Expect != version.Build() {
+		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Build(), opts.Expect)
+		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
+		return errors.Join(ErrTold, err)
+	}
+	kind, err := opts.Engines.Lookup(opts.Engine)
+	if err != nil {
+		return refuse(err)
+	}
+	for _, fd := range []int{handshake.FDListener, handshake.FDReady, handshake.FDLife, handshake.FDLock} {
+		unix.CloseOnExec(fd) // none is a sandbox's business
+	}
+	// A parent that is gone reads no log: a line to it must not end this process
+	// before it has cleaned up. Caught, not ignored, which children would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		// Nothing is ever written: reading ends when the last holder of the
+		// other end, the parent, has closed it or died.
+		io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
+		cancel()
+	}()
+	wait := killAfter
+	if opts.DataDir != "" {
+		wait = killAfterServing
+	}
+	defer backstop(ctx, opts.Logger, wait, kind.IsHelper)()
+
+	// A limit that cannot be raised shows in what fails of it.
+	if err := rlimit.Raise(); err != nil {
+		opts.Logger.Warn("limits of this process", "err", err)
+	}
+	p, err := open(ctx, opts)
+	if err != nil {
+		return errors.Join(refuse(err), p.close())
+	}
+	listener, err := net.FileListener(os.NewFile(handshake.FDListener, "listener"))
+	if err != nil {
+		return errors.Join(refuse(err), p.close())
+	}
+	srv := &http.Server{
+		Handler: p.server(opts), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	hello(handshake.Hello{NewKey: p.newKey, Recovered: p.recovered})
+	select {
+	case <-ctx.Done():
+		if p.store != nil {
+			finish(srv)
+		}
+	case err = <-served:
+	}
+	// Sandboxes first: their streams end, and so do the requests that wait.
+	return errors.Join(err, p.close(), srv.Close())
+}
+
+const (
+	// idleTimeout is how long a client's connection is kept for its next
+	// request; E2B's keep theirs for some minutes.
+	idleTimeout = 10 * time.Minute
+	maxHeader   = 64 << 10 // bytes
+	// finishTimeout is what requests under way get when a server is told to
+	// end. Streams can be endless: they are cut.
+	finishTimeout = 3 * time.Second
+)
+
+// finish stops accepting and lets the requests that are short come to their end.
+func finish(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
+	defer cancel()
+	_ = srv.Shutdown(ctx) // what is left ends with its sandbox
+}
+
+func (p *private) server(opts Options) http.Handler {
+	cfg := server.Config{Host: server.Local(p.host), Logger: opts.Logger, Domain: opts.Domain, RequireContextToken: opts.RequireContextToken}
+	if p.store != nil {
+		cfg.Keys, cfg.Access = keys{p.store}, opts.Logger
+	}
+	return server.New(cfg)
+}
+
+// private is everything that the child holds.
+type private struct {
+	runDir    string
+	store     *store.Store // nil in a private Cubby
+	key       *secret.Key  // the data folder's
+	unlock    func() error
+	newKey    string
+	recovered int
+
+	root    *template.Root
+	cgroups *cgroup.Manager // nil without
+	host    *host.Host
+	fonts   *fonts // nil without matplotlib
+}
+
+// open builds the child's parts; on an error, what it returns is to be closed
+// as well.
+func open(ctx context.Context, opts Options) (*private, error) {
+	p := &private{runDir: opts.RunDir}
+	// Before anything is touched: if the records cannot be read, nothing is.
+	if opts.DataDir != "" {
+		if err := p.openStore(ctx, opts.DataDir); err != nil {
+			return p, err
+		}
+	}
+	// What is mounted here must not reach the host, and what the host unmounts
+	// must not stay busy here.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return p, hinted{fmt.Errorf("mount namespace: %w", err), "run `cubby doctor`: this process needs a mount namespace of its own"}
+	}
+	tools, err := template.Find(ctx, template.Options{Python: opts.Python, Node: opts.Node})
+	if err != nil {
+		return p, err
+	}
+	opts.Logger.Info("template of this machine's own tools", "python", tools.Python.Path, "node", tools.Node.Path)
+	guest, err := guestBinary(opts.RunDir)
+	if err != nil {
+		return p, err
+	}
+	rootDir, state := filepath.Join(opts.RunDir, "root"), filepath.Join(opts.RunDir, "gv")
+	for _, dir := range []string{rootDir, state} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return p, err
+		}
+	}
+	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
+	go func() { fontKey <- template.FontKey(tools) }()
+	root, err := template.Compose(ctx, rootDir, tools, guest)
+	if err != nil {
+		return p, err
+	}
+	p.root = &root
+	cgroups, err := cgroup.Detect("", "", "")
+	if err != nil {
+		opts.Logger.Info("no cgroups", "err", err)
+		cgroups = nil
+	} else if _, err := cgroups.Sweep(); err != nil {
+		opts.Logger.Warn("cgroups of dead servers", "err", err)
+	}
+	p.cgroups = cgroups
+	eng, err := opts.Engines.Open(opts.Engine, engine.Config{
+		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
+		DebugLog: os.Getenv("CUBBY_ENGINE_LOG"),
+	})
+	if err != nil {
+		return p, err
+	}
+	if err := eng.Probe(ctx); err != nil {
+		return p, err
+	}
+	opts.Logger.Info("engine", "name", eng.Name(), "commit", eng.Commit())
+	most, err := mostSandboxes(opts.MaxSandboxes)
+	if err != nil {
+		return p, err
+	}
+	cfg := host.Config{
+		Engine: limited(eng), Templates: templates(root, tools, opts.TemplateIDs),
+		MaxSandboxes: most, ImageDir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger,
+	}
+	if p.store != nil {
+		cfg.Recorder, cfg.Key, cfg.ImageDir = recorder{p.store, p.key}, p.key, filepath.Join(p.store.Dir(), imageDir)
+	}
+	p.host = host.New(cfg)
+	if p.store != nil {
+		if err := p.takeUp(ctx); err != nil {
+			return p, err
+		}
+	}
+	if key := <-fontKey; key != "" {
+		p.fonts = provideFonts(key, root, cfg)
+	}
+	if p.store != nil {
+		if err := p.firstKey(ctx); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func (p *private) close() error {
+	var errs []error
+	if p.fonts != nil {
+		p.fonts.close()
+	}
+	if p.host != nil {
+		errs = append(errs, p.host.Close())
+	}
+	if p.cgroups != nil {
+		errs = append(errs, p.cgroups.Close())
+	}
+	if p.root != nil {
+		errs = append(errs, p.root.Close())
+	}
+	if p.store != nil {
+		errs = append(errs, p.store.Close())
+	}
+	if p.unlock != nil {
+		errs = append(errs, p.unlock())
+	}
+	_ = unix.Unmount(filepath.Join(p.runDir, guestDir), unix.MNT_DETACH) // seldom there
+	return errors.Join(append(errs, os.RemoveAll(p.runDir))...)
+}
+
+// overlayDir is a folder on a real disk: what sandboxes write must not be
+// memory. The files there are unlinked as soon as they are made.
+func overlayDir(runDir string) string {
+	const dir = "/var/tmp"
+	var fs unix.Statfs_t
+	if unix.Access(dir, unix.W_OK) == nil && unix.Statfs(dir, &fs) == nil && fs.Type != unix.TMPFS_MAGIC {
+		return dir
+	}
+	return runDir
+}
+
+// imageDir is the folder of paused sandboxes' images, in the data folder or, where
+// nothing is to outlive the process, in the run folder.
+const imageDir = "images"
+
+// templates are the names of the one template that there is.
+func templates(root template.Root, tools template.Toolchain, aliases []string) host.Templates {
+	env := environment(root, tools)
+	return host.Toolchain(host.Template{
+		Digest: template.Digest(tools, guestbin.Content(), env), Root: root.Dir, Guest: []string{root.GuestPath}, Env: env,
+	}, aliases...)
+}
+
+// environment is what the guest is told of the template.
+func environment(root template.Root, tools template.Toolchain) []string {
+	return []string{
+		"PATH=" + root.Path,
+		"LANG=C.UTF-8",
+		"MPLCONFIGDIR=" + template.FontDir,
+		"CUBBY_PYTHON=" + root.Python, "CUBBY_PYTHON_MISSING=" + tools.Python.Missing,
+		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,
+		"CUBBY_BASH=" + root.Bash, "CUBBY_BASH_MISSING=" + tools.Bash.Missing,
+	}
+}

@@ -1,0 +1,172 @@
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// openStore takes the data folder, with its key, for this server alone.
+func (p *private) openStore(ctx context.Context, dir string) error {
+	st, err := store.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	p.store = st
+	if p.unlock, err = st.LockServer(ctx); err != nil {
+		return err
+	}
+	if p.key, err = st.Key(ctx); err != nil {
+		return err
+	}
+	return st.Prune(ctx)
+}
+
+// takeUp ends the records of sandboxes that died with a server before this one, and
+// brings back those that it had paused.
+func (p *private) takeUp(ctx context.Context) error {
+	found, err := p.host.Recover(ctx)
+	if err != nil {
+		return fmt.Errorf("records of earlier sandboxes: %w", err)
+	}
+	p.recovered = found.Ended
+	return nil
+}
+
+// firstKey makes the first team and its key, once. It comes last, when nothing
+// else can keep the server from starting: a key is shown once, and one made by a
+// start that failed would never be shown.
+func (p *private) firstKey(ctx context.Context) (err error) {
+	if _, p.newKey, _, err = p.store.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("first team and key: %w", err)
+	}
+	return nil
+}
+
+// keys is server.Keys over the store.
+type keys struct{ store *store.Store }
+
+func (k keys) TeamOfKey(ctx context.Context, secret string) (string, error) {
+	team, err := k.store.TeamOfKey(ctx, secret)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", host.ErrNotFound
+	}
+	return team, err
+}
+
+// recorder is host.Recorder over the store. What is secret of a sandbox it seals with
+// the folder's key.
+type recorder struct {
+	store *store.Store
+	key   *secret.Key
+}
+
+// settings is what of a record is never looked for, as the store keeps it.
+type settings struct {
+	Asked               []string          `json:"asked,omitempty"`
+	Warm                []string          `json:"warm,omitempty"`
+	TimeoutMS           int64             `json:"timeoutMS"`
+	Pause               bool              `json:"pause,omitempty"`
+	AutoResume          bool              `json:"autoResume,omitempty"`
+	AllowInternetAccess *bool             `json:"allowInternetAccess,omitempty"`
+	Network             *protocol.Network `json:"network,omitempty"`
+	Secure              bool              `json:"secure,omitempty"`
+	ContextToken        bool              `json:"contextToken,omitempty"`
+}
+
+// sealed is what of a record is secret.
+type sealed struct {
+	Env map[string]string `json:"env,omitempty"`
+}
+
+func (r recorder) Put(ctx context.Context, rec host.Record) error {
+	open, err := json.Marshal(settings{
+		Asked: rec.Asked, Warm: rec.Warm, TimeoutMS: rec.Lifecycle.Timeout.Milliseconds(), Pause: rec.Lifecycle.Pause,
+		AutoResume: rec.Lifecycle.AutoResume, AllowInternetAccess: rec.AllowInternetAccess, Network: rec.Network,
+		Secure: rec.Secure, ContextToken: rec.ContextToken,
+	})
+	if err != nil {
+		return err
+	}
+	var hidden []byte
+	if rec.State != host.StateEnded {
+		if hidden, err = json.Marshal(sealed{rec.Env}); err != nil {
+			return err
+		}
+		hidden = r.key.Seal(rec.ID, hidden)
+	}
+	return r.store.PutSandbox(ctx, store.Sandbox{
+		ID: rec.ID, PublicID: rec.PublicID, Generation: rec.Generation, TeamID: rec.TeamID,
+		TemplateID: rec.TemplateID, TemplateDigest: rec.TemplateDigest, Engine: rec.Engine, EngineBuild: rec.EngineCommit, State: string(rec.State),
+		CPUs: rec.Limits.CPUs, MemoryMB: rec.Limits.MemoryMB, DiskMB: rec.Limits.DiskMB, PIDs: rec.Limits.PIDs,
+		Memories: rec.Instance.Memory, Files: rec.Instance.Files, Metadata: rec.Metadata, Settings: open, Sealed: hidden,
+		StartedAt: rec.StartedAt, EndAt: rec.EndAt, PausedAt: rec.PausedAt, EndedAt: rec.EndedAt, EndReason: rec.Reason,
+	})
+}
+
+func (r recorder) Get(ctx context.Context, id string) (host.Record, error) {
+	b, err := r.store.Sandbox(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return host.Record{}, host.ErrNotFound
+	case err != nil:
+		return host.Record{}, err
+	}
+	return r.record(b)
+}
+
+func (r recorder) Live(ctx context.Context) ([]host.Record, error) {
+	all, err := r.store.LiveSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]host.Record, 0, len(all))
+	for _, b := range all {
+		rec, err := r.record(b)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec)
+	}
+	return records, nil
+}
+
+// record opens what the store keeps. What cannot be opened is an error, never a
+// sandbox without secrets.
+func (r recorder) record(b store.Sandbox) (host.Record, error) {
+	const hint = "the database was changed by other means, or is of another folder: restore the folder from a backup"
+	var open settings
+	if err := json.Unmarshal(b.Settings, &open); err != nil {
+		return host.Record{}, hinted{fmt.Errorf("record of sandbox %s: %w", b.ID, err), hint}
+	}
+	var hidden sealed
+	// Nothing is sealed of what has ended, and was by the first version of Cubby.
+	if b.State != store.StateEnded && b.Engine != "" {
+		plain, err := r.key.Open(b.ID, b.Sealed)
+		if err == nil {
+			err = json.Unmarshal(plain, &hidden)
+		}
+		if err != nil {
+			return host.Record{}, hinted{fmt.Errorf("record of sandbox %s: %w", b.ID, err), hint}
+		}
+	}
+	return host.Record{
+		Identity: host.Identity{
+			ID: b.ID, PublicID: b.PublicID, Generation: b.Generation, TeamID: b.TeamID,
+			TemplateID: b.TemplateID, TemplateDigest: b.TemplateDigest, Engine: b.Engine, EngineCommit: b.EngineBuild,
+			Limits: protocol.Limits{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB, PIDs: b.PIDs}, Asked: open.Asked,
+			Env: hidden.Env, Warm: open.Warm, Metadata: b.Metadata,
+			Lifecycle:           host.Lifecycle{Timeout: time.Duration(open.TimeoutMS) * time.Millisecond, Pause: open.Pause, AutoResume: open.AutoResume},
+			AllowInternetAccess: open.AllowInternetAccess, Network: open.Network, Secure: open.Secure, ContextToken: open.ContextToken,
+		},
+		State: host.State(b.State), Instance: host.Instance{Memory: b.Memories, Files: b.Files},
+		StartedAt: b.StartedAt, EndAt: b.EndAt, PausedAt: b.PausedAt, EndedAt: b.EndedAt, Reason: b.EndReason,
+	}, nil
+}

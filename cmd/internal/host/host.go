@@ -1,0 +1,278 @@
+// Package host is a sandbox's life: create, time out, watch, pause, resume, kill. It
+// knows neither HTTP routes nor any engine's types.
+//
+// A sandbox is a record and a state; its machine can be replaced. Every change of
+// state is made by one function, Sandbox.become, which writes it before anybody is
+// told.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+)
+
+// Config configures a Host. The zero value of the optional fields is safe.
+type Config struct {
+	Engine    engine.Engine
+	Templates Templates // nil is a Toolchain of nothing
+	// Timeout is that of a sandbox that asks for none; zero means MaxTimeout.
+	Timeout time.Duration
+	// MaxSandboxes bounds the sandboxes that live or are being made; zero means
+	// what the machine's memory carries, see defaultMaxSandboxes.
+	MaxSandboxes int
+	// Boots bounds how many sandboxes boot at the same time; zero means twice
+	// the machine's processors. The others wait, at most QueueTime (zero means
+	// half a minute, which leaves E2B's clients, who give up after one, time for
+	// the boot).
+	Boots     int
+	QueueTime time.Duration
+	// Recorder keeps records beyond this host; nil keeps none: then nothing is
+	// left when the host closes, also of paused sandboxes.
+	Recorder Recorder
+	// Key is what tokens are derived from: with the same one the next host knows
+	// those of this one. Nil is a random one.
+	Key *secret.Key
+	// ImageDir is the folder of paused sandboxes' images, which is made when it is
+	// needed, in a folder that is there. It belongs to this host alone. Empty means that none can be paused.
+	ImageDir string
+	Logger   *slog.Logger // nil discards
+}
+
+// MaxTimeout is the longest life a sandbox may ask for at a time.
+const MaxTimeout = 24 * time.Hour
+
+const (
+	// bootTimeout bounds a boot, waiting for its turn not included. The slowest
+	// seen, on a machine with twenty boots at a time, took four seconds.
+	bootTimeout = time.Minute
+	// failedFor is how long a failed create makes the host look unfit: then
+	// somebody may try again.
+	failedFor = 30 * time.Second
+)
+
+// Errors that callers decide on.
+var (
+	ErrNotFound        = errors.New("sandbox not found")
+	ErrInvalid         = errors.New("invalid request")
+	ErrUnknownTemplate = errors.New("unknown template")
+	ErrNotEnforceable  = errors.New("limit cannot be enforced here")
+	ErrVersionMismatch = errors.New("the guest is of another build")
+	ErrBusy            = errors.New("no room for another sandbox now")
+	ErrClosing         = errors.New("the server is stopping")
+)
+
+// Host holds every sandbox of this process. It is safe for concurrent use.
+type Host struct {
+	cfg   Config
+	log   *slog.Logger
+	boots chan struct{} // a place for each boot under way
+
+	started time.Time // UTC
+	keeps   bool      // records outlive the host
+
+	ctx    context.Context // done when the host closes
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	sandboxes map[string]*Sandbox            // that have not ended, by id
+	public    map[string]*Sandbox            // by public id
+	tokens    map[[sha256.Size]byte]*Sandbox // by the hash of the access token
+	taken     int                            // sandboxes that have, are to have or had just now a machine
+	used      map[string]templateUse         // by template
+	ended     map[string]tombstone           // by id
+	order     []string                       // of ended, oldest first
+	failedAt  time.Time                      // of the last create that failed by the host's fault
+	failure   error
+	closed    bool
+	busy      sync.WaitGroup // creates and resumes under way
+	live      sync.WaitGroup // sandboxes of which something is left
+}
+
+// New returns a host.
+func New(cfg Config) *Host {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = MaxTimeout
+	}
+	if cfg.MaxSandboxes == 0 {
+		cfg.MaxSandboxes = DefaultMaxSandboxes()
+	}
+	if cfg.Boots == 0 {
+		cfg.Boots = defaultBoots()
+	}
+	if cfg.QueueTime == 0 {
+		cfg.QueueTime = 30 * time.Second
+	}
+	keeps := cfg.Recorder != nil
+	if !keeps {
+		cfg.Recorder = noRecords{}
+	}
+	if cfg.Templates == nil {
+		cfg.Templates = Toolchain(Template{})
+	}
+	if cfg.Key == nil {
+		cfg.Key = secret.New()
+	}
+	h := &Host{
+		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots), started: time.Now().UTC(), keeps: keeps,
+		sandboxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{},
+		used: map[string]templateUse{}, ended: map[string]tombstone{},
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// insert makes a sandbox reachable. The caller holds h.mu.
+func (h *Host) insert(s *Sandbox) {
+	h.sandboxes[s.ID], h.public[s.PublicID] = s, s
+	if s.Token != "" {
+		h.tokens[sha256.Sum256([]byte(s.Token))] = s
+	}
+}
+
+// forget undoes insert. The caller holds h.mu.
+func (h *Host) forget(s *Sandbox) {
+	delete(h.sandboxes, s.ID)
+	delete(h.public, s.PublicID)
+	if s.Token != "" {
+		delete(h.tokens, sha256.Sum256([]byte(s.Token)))
+	}
+}
+
+// Get returns a sandbox of any team that has not ended, for the data plane, or an
+// error that wraps ErrNotFound.
+func (h *Host) Get(id string) (*Sandbox, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := h.sandboxes[id]; ok {
+		return s, nil
+	}
+	return nil, ErrNotFound
+}
+
+// GetPublic returns the sandbox with a public id, as Get does, or an error that wraps
+// ErrNotFound.
+func (h *Host) GetPublic(id string) (*Sandbox, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := h.public[id]; ok {
+		return s, nil
+	}
+	return nil, ErrNotFound
+}
+
+// Of returns a team's sandbox that has not ended. For one of another team the error
+// is the same as for one that never was; for one of this team that ended, here or in
+// a server before this one, it is an *EndedError. Both wrap ErrNotFound.
+func (h *Host) Of(ctx context.Context, teamID, id string) (*Sandbox, error) {
+	h.mu.Lock()
+	s, t := h.sandboxes[id], h.ended[id]
+	h.mu.Unlock()
+	if s != nil && s.TeamID == teamID {
+		return s, nil
+	}
+	if t.reason != "" && t.teamID == teamID {
+		return nil, &EndedError{ID: id, At: t.at, Reason: t.reason}
+	}
+	if r, ok := h.recordOfEnded(ctx, id); ok && r.TeamID == teamID {
+		return nil, &EndedError{ID: id, At: r.EndedAt, Reason: r.Reason}
+	}
+	return nil, ErrNotFound
+}
+
+// Live returns every sandbox that has not ended, paused ones too, newest first; those
+// of the same moment by id.
+func (h *Host) Live() []*Sandbox {
+	h.mu.Lock()
+	all := make([]*Sandbox, 0, len(h.sandboxes))
+	for _, s := range h.sandboxes {
+		all = append(all, s)
+	}
+	h.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Sandbox) int {
+		if c := b.StartedAt.Compare(a.StartedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all
+}
+
+// ByToken returns the sandbox that has an access token and has not ended. The empty token is
+// nobody's. How long it takes says nothing about any token: they are found by
+// their hash.
+func (h *Host) ByToken(token string) (*Sandbox, bool) {
+	if token == "" {
+		return nil, false
+	}
+	sum := sha256.Sum256([]byte(token))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.tokens[sum]
+	return s, ok
+}
+
+// Ready says why the host cannot make sandboxes now, or nil.
+func (h *Host) Ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.room(); err != nil {
+		return err
+	}
+	if h.failure != nil && time.Since(h.failedAt) < failedFor {
+		return fmt.Errorf("the last sandbox could not be made: %w", h.failure)
+	}
+	return nil
+}
+
+// rememberFailure keeps what a create failed of, if that was the host's fault.
+func (h *Host) rememberFailure(ctx context.Context, err error) {
+	if ctx.Err() != nil || errors.Is(err, ErrNotEnforceable) || errors.Is(err, ErrBusy) || errors.Is(err, ErrClosing) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failedAt, h.failure = time.Now(), err
+}
+
+// Close ends every sandbox that is not paused and waits for whatever it started; what
+// is paused is left to the next host with the same records. Creates and resumes that
+// wait or boot are given up.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.busy.Wait()
+	all := h.Live()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() { errs[i] = s.putDown() })
+	}
+	wg.Wait()
+	h.live.Wait() // also those that had begun to end by themselves
+	return errors.Join(errs...)
+}
+
+// newID has the form of E2B's, whose begin with "i": a letter and twenty of
+// [a-z0-9].
+func newID(letter string) string {
+	var b [13]byte
+	rand.Read(b[:])
+	return letter + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))[:20]
+}

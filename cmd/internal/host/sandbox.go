@@ -1,0 +1,120 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+)
+
+// Sandbox is a record, a state, and a machine that can be replaced. It is safe for
+// concurrent use; the exported fields and what they point to are never changed.
+type Sandbox struct {
+	Identity
+	// Token is of envd; empty in a sandbox that is not secure.
+	Token string
+	// TrafficToken is asked for at every port but envd's; empty means open.
+	TrafficToken string
+	// MaskRequestHost replaces the host name that a request came with; "${PORT}"
+	// in it is the port. Empty means unchanged.
+	MaskRequestHost string
+	StartedAt       time.Time // UTC, in microseconds
+
+	host      *Host
+	hostToken string // of the host's own requests to the guest
+
+	// ctx is done when the sandbox is to end: what is under way with it gives up.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// changing is full while one call gives the sandbox a machine or takes it away.
+	changing chan struct{}
+
+	// recording is full while the recorder is told; taken before mu.
+	recording chan struct{}
+
+	mu         sync.Mutex
+	record     Record // as it was written
+	ending     *ending
+	machine    *machine // nil without; that of a sandbox that has ended stays, and is closed
+	placed     bool     // it has one of the host's places
+	left       bool     // the host has closed and left it to the next, paused
+	deadline   time.Time
+	pauseDue   bool     // it is being paused, or will be, for its deadline
+	unenforced []string // limits that its last machine did not enforce
+	logs       ring[LogEntry]
+	samples    ring[Sample]
+	endErr     error
+
+	deadlineMoved chan struct{} // tells the machine's watchDeadline
+	calls         sync.WaitGroup
+	noPorts       chan struct{} // closed
+	done          chan struct{} // closed when nothing is left of it here
+}
+
+// newSandbox returns a sandbox that is nothing but a record.
+func (h *Host) newSandbox(r Record) *Sandbox {
+	s := &Sandbox{
+		Identity: r.Identity, StartedAt: r.StartedAt, host: h, record: r, hostToken: h.cfg.Key.Token(secret.Host, r.ID, r.Generation),
+		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
+		changing: make(chan struct{}, 1), recording: make(chan struct{}, 1), deadlineMoved: make(chan struct{}, 1),
+		done: make(chan struct{}), noPorts: make(chan struct{}),
+	}
+	if r.Secure {
+		s.Token = h.cfg.Key.Token(secret.Access, r.ID, r.Generation)
+	}
+	if n := r.Network; n != nil {
+		s.MaskRequestHost = n.MaskRequestHost
+		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic {
+			s.TrafficToken = h.cfg.Key.Token(secret.Traffic, r.ID, r.Generation)
+		}
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	close(s.noPorts)
+	return s
+}
+
+// bring makes a machine for the sandbox, with what start does, and greets its guest.
+// A failure leaves nothing of it.
+func (s *Sandbox) bring(ctx context.Context, t Template, start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
+	began := time.Now()
+	em, err := start(ctx, s.spec(t))
+	if err != nil {
+		return nil, err
+	}
+	m := newMachine(s, em, began)
+	err = m.checkLimits()
+	if err == nil {
+		if err = m.greet(ctx); err != nil {
+			err = fmt.Errorf("guest of %s: %w", s.ID, err)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// checkLimits refuses a machine that does not keep what the client asked for.
+func (m *machine) checkLimits() error {
+	for _, name := range m.Unenforced() {
+		if slices.Contains(m.s.Asked, name) {
+			return fmt.Errorf("%w: %s", ErrNotEnforceable, name)
+		}
+	}
+	return nil
+}
+
+// attach gives the sandbox its machine until the deadline. The caller holds s.mu, in
+// the transition to running.
+func (s *Sandbox) attach(m *machine, deadline time.Time) {
+	s.machine, s.unenforced, s.deadline = m, m.Unenforced(), deadline
+	m.watch()
+}
+
+// Done is closed when nothing of the sandbox is left in this process.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }

@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+)
+
+// Host is what a Server needs of whoever has the sandboxes: [Local] is the host
+// of this process. Its methods are called concurrently. Errors that wrap
+// host.ErrNotFound are for sandboxes that do not live, and are a *host.EndedError
+// where the caller may know of the end.
+type Host interface {
+	Control
+	Locator
+	Templates
+}
+
+// Control is for the control plane, whose requests are a team's. A sandbox of
+// another team is one that never was.
+type Control interface {
+	// Ready says why no sandbox can be made now, or nil.
+	Ready() error
+	// Create returns a new sandbox; what its errors wrap is package host's.
+	Create(ctx context.Context, req host.CreateRequest) (Sandbox, error)
+	// Of returns a team's sandbox.
+	Of(ctx context.Context, teamID, id string) (Sandbox, error)
+	// List describes a team's sandboxes, newest first; those of the same moment by
+	// id.
+	List(ctx context.Context, teamID string) ([]host.Info, error)
+	// Logs returns the log of a team's sandbox, oldest first, for some time also
+	// after its end.
+	Logs(ctx context.Context, teamID, id string) ([]host.LogEntry, error)
+}
+
+// Sandbox is what the control plane does with one. Errors of a move of its
+// deadline that wrap host.ErrNotFound mean that it has ended, or is ending.
+type Sandbox interface {
+	Info() host.Info
+	// SetTimeout moves the deadline to d from now; zero ends the sandbox.
+	SetTimeout(ctx context.Context, d time.Duration) error
+	// Extend is SetTimeout, but never makes the deadline sooner.
+	Extend(ctx context.Context, d time.Duration) error
+	// Kill returns when nothing of the sandbox is left.
+	Kill() error
+	// Samples returns what the sandbox used in the last hour, oldest first.
+	Samples() []host.Sample
+}
+
+// Locator is for the data plane, whose requests name a sandbox of any team and
+// bring the token that opens it, or a token alone.
+type Locator interface {
+	// Get and GetPublic find a sandbox by its id and by its public id.
+	Get(id string) (Ports, error)
+	GetPublic(id string) (Ports, error)
+	// ByToken finds the sandbox that has an access token, in a time that says
+	// nothing about any. The empty token is nobody's.
+	ByToken(token string) (Ports, bool)
+	// BySignature finds the sandbox with whose access token something was signed:
+	// signed is asked about the token of every sandbox that has one.
+	BySignature(signed func(token string) bool) (Ports, bool)
+	// EndOf returns why a sandbox ended to who has its access token, where that is
+	// known.
+	EndOf(ctx context.Context, id, token string) (*host.EndedError, bool)
+}
+
+// Ports are a sandbox's, as the data plane uses them.
+type Ports interface {
+	Info() host.Info
+	// Dial opens a stream to a port. Its errors wrap engine.ErrPortClosed where
+	// nothing listens, and engine.ErrEnded where there is nothing any more.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+	// Transport sends HTTP requests to a port, with the errors of Dial. The
+	// sandbox owns it.
+	Transport(port int) http.RoundTripper
+	// BeginRun says that an execution began, and bounds it if timeout is positive.
+	// The caller calls end once.
+	BeginRun(timeout time.Duration) (end func())
+	// Done is closed when these ports are no more, with the sandbox or with its
+	// machine, and all their streams are broken. It is the same channel each time,
+	// and another one for another machine.
+	Done() <-chan struct{}
+}
+
+// Templates are what sandboxes can be made from.
+type Templates interface {
+	// Templates returns all of a team's, in a fixed order.
+	Templates(ctx context.Context, teamID string) ([]host.TemplateInfo, error)
+	// Template returns the one that a name with or without a tag means. The error
+	// wraps host.ErrUnknownTemplate.
+	Template(ctx context.Context, teamID, ref string) (host.TemplateInfo, error)
+}
+
+// Local is the host of this process as a Server needs it.
+func Local(h *host.Host) Host { return local{h} }
+
+// local has the methods of a *host.Host, but for those that return its own type
+// of sandbox.
+type local struct{ *host.Host }
+
+func (l local) Create(ctx context.Context, req host.CreateRequest) (Sandbox, error) {
+	return controlled(l.Host.Create(ctx, req))
+}
+
+func (l local) Of(ctx context.Context, teamID, id string) (Sandbox, error) {
+	return controlled(l.Host.Of(ctx, teamID, id))
+}
+
+func (l local) List(_ context.Context, teamID string) ([]host.Info, error) {
+	var infos []host.Info
+	for _, box := range l.Live() {
+		if box.TeamID == teamID {
+			infos = append(infos, box.Info())
+		}
+	}
+	return infos, nil
+}
+
+func (l local) Get(id string) (Ports, error)       { return reached(l.Host.Get(id)) }
+func (l local) GetPublic(id string) (Ports, error) { return reached(l.Host.GetPublic(id)) }
+
+// controlled and reached keep a sandbox that is not there from being an interface
+// that is not nil.
+func controlled(box *host.Sandbox, err error) (Sandbox, error) {
+	if err != nil {
+		return nil, err
+	}
+	return box, nil
+}
+
+func reached(box *host.Sandbox, err error) (Ports, error) {
+	if err != nil {
+		return nil, err
+	}
+	return box.Ports(), nil
+}
+
+func (l local) ByToken(token string) (Ports, bool) {
+	if box, ok := l.Host.ByToken(token); ok {
+		return box.Ports(), true
+	}
+	return nil, false
+}
+
+func (l local) BySignature(signed func(token string) bool) (Ports, bool) {
+	var found Ports
+	for _, box := range l.Live() { // all of them, so that the time tells nothing
+		if box.Token != "" && signed(box.Token) {
+			found = box.Ports()
+		}
+	}
+	return found, found != nil
+}

@@ -1,0 +1,308 @@
+package server
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"hash"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// target is where a request goes: a port of a live sandbox.
+type target struct {
+	ports Ports
+	info  host.Info // when the request came
+	port  int
+	name  string // the id that the client used: answers name no other
+}
+
+// to is a port of a sandbox, which the client called by name; "" if it named none.
+func to(ports Ports, port int, name string) *target {
+	info := ports.Info()
+	return &target{ports, info, port, cmp.Or(name, info.ID)}
+}
+
+// route finds the sandbox that r is for. The ways are tried in a fixed order,
+// and the first one that r uses decides, also when it leads nowhere:
+//
+//  1. the headers E2b-Sandbox-Id and E2b-Sandbox-Port,
+//  2. a host name <port>-<id>[-<client>].<domain>, in a Host header, in the
+//     absolute form that a proxy is sent, or in a CONNECT,
+//  3. the signature in the query of /files,
+//  4. the access token of a live sandbox, for clients older than the headers.
+//
+// A request that uses none is the control plane's: then target and error are nil.
+func (s *Server) route(r *http.Request) (*target, *refusal) {
+	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
+	if id != "" || port != "" {
+		if id == "" {
+			return nil, &refusal{status: http.StatusBadRequest, message: "missing header '" + protocol.HeaderSandboxID + "'"}
+		}
+		if port == "" {
+			return nil, &refusal{status: http.StatusBadRequest, message: "missing header '" + protocol.HeaderSandboxPort + "'"}
+		}
+		n, ok := parsePort(port)
+		if !ok {
+			return nil, invalidPort
+		}
+		if id, ok = sandboxID(id); !ok {
+			return nil, gone(cut(r.Header.Get(protocol.HeaderSandboxID), maxLabel))
+		}
+		return s.live(r, id, n)
+	}
+	if id, port, ok := parseHost(r.Host); ok {
+		if port == 0 {
+			return nil, invalidPort
+		}
+		return s.live(r, id, port)
+	}
+	if r.Method == http.MethodConnect {
+		return nil, nil
+	}
+	token := r.Header.Get(protocol.HeaderAccessToken)
+	if r.URL.Path == "/files" && token == "" {
+		return s.signed(r)
+	}
+	if port := tokenPort(r.URL.Path); port != 0 && token != "" {
+		ports, ok := s.host.ByToken(token)
+		if !ok {
+			return nil, gone("")
+		}
+		return to(ports, port, ""), nil
+	}
+	return nil, nil
+}
+
+// live is the port of the sandbox with that id, or with that public id, which
+// leads to the ports of the user's programs only.
+func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) {
+	if ports, err := s.host.Get(id); err == nil {
+		return to(ports, port, id), nil
+	}
+	ports, err := s.host.GetPublic(id)
+	switch {
+	case err != nil:
+		return nil, s.ended(r, id)
+	case port == protocol.EnvdPort || port == protocol.CodeInterpreterPort:
+		return nil, &refusal{status: http.StatusForbidden, id: id, port: port,
+			message: "A public id leads to the ports of the sandbox's own programs only"}
+	}
+	return to(ports, port, id), nil
+}
+
+// refusal is an answer that the data plane gives instead of a sandbox.
+type refusal struct {
+	status  int
+	id      string // of the sandbox, where there is one
+	port    int
+	message string
+	hint    string
+}
+
+var invalidPort = &refusal{status: http.StatusBadRequest, message: "Invalid sandbox port",
+	hint: "set the header " + protocol.HeaderSandboxPort + " to a port between 1 and 65535"}
+
+// gone is E2B's answer for a sandbox that is not there, whatever the reason.
+func gone(id string) *refusal {
+	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
+}
+
+// ended is gone, with the reason for who shows that the sandbox was theirs: by
+// its access token or by an API key of its team. Anybody else learns nothing.
+func (s *Server) ended(r *http.Request, id string) *refusal {
+	e := gone(id)
+	why, known := s.host.EndOf(r.Context(), id, r.Header.Get(protocol.HeaderAccessToken))
+	if !known {
+		team, err := s.teamOf(r)
+		if err != nil {
+			return e
+		}
+		_, err = s.host.Of(r.Context(), team, id)
+		known = errors.As(err, &why)
+	}
+	if known {
+		e.message += ": " + why.Error()
+	}
+	return e
+}
+
+// write answers in the form that E2B has for the status: errors about a sandbox
+// have its id.
+func (e *refusal) write(w http.ResponseWriter) {
+	// A browser hides an answer from scripts of other origins otherwise.
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	switch e.status {
+	case http.StatusBadGateway, http.StatusForbidden, http.StatusTooManyRequests:
+		writeJSON(w, e.status, protocol.ProxyError{SandboxID: e.id, Port: e.port, Code: e.status, Message: e.message, Hint: e.hint})
+	default:
+		writeError(w, e.status, e.message, e.hint)
+	}
+}
+
+// parsePort reads a port in decimal without sign or leading zero.
+func parsePort(s string) (port int, ok bool) {
+	if len(s) == 0 || len(s) > 5 || s[0] == '0' {
+		return 0, false
+	}
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		port = port*10 + int(c-'0')
+	}
+	return port, port <= 65535
+}
+
+// maxLabel is the longest label of a host name (RFC 1035, 2.3.4).
+const maxLabel = 63
+
+// parseHost reads a host name that means a port of a sandbox:
+// <port>-<id>[-<client>].<domain>, of any domain, with or without a port of its
+// own, in any case. Port is 0 for a name that has the form, but no port that
+// there could be.
+func parseHost(hostport string) (id string, port int, ok bool) {
+	name, _, ok := splitHost(hostport)
+	if !ok {
+		return "", 0, false
+	}
+	label, rest, ok := strings.Cut(name, ".")
+	if !ok || rest == "" || len(label) > maxLabel {
+		return "", 0, false
+	}
+	digits, label, ok := strings.Cut(label, "-")
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return "", 0, false
+	}
+	if id, ok = sandboxID(label); !ok {
+		return "", 0, false
+	}
+	if port, ok = parsePort(digits); !ok {
+		port = 0
+	}
+	return id, port, true
+}
+
+// splitHost takes the port off a host name, and the dot at its end, and lowers
+// its case. Port is 0 where there is none. It is not ok for IPv6 addresses.
+func splitHost(hostport string) (name string, port int, ok bool) {
+	name = hostport
+	if i := strings.IndexByte(hostport, ':'); i >= 0 {
+		if port, ok = parsePort(hostport[i+1:]); !ok {
+			return "", 0, false
+		}
+		name = hostport[:i]
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name, port, name != ""
+}
+
+// own reports whether a request that was sent to this server as a proxy is for
+// the server itself. The names under which a server is reached are not known to
+// it; its port is.
+func (s *Server) own(r *http.Request) bool {
+	if s.cfg.Domain != "" {
+		name, _, _ := splitHost(r.Host)
+		domain, _, _ := splitHost(s.cfg.Domain)
+		if sub, ok := strings.CutSuffix(name, domain); ok && (sub == "" || sub == "api." || sub == "sandbox.") {
+			return true
+		}
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return true // a private socket, which whoever reaches it owns
+	}
+	port := 80
+	if _, p, ok := splitHost(r.Host); ok && p != 0 {
+		port = p
+	} else if a, err := netip.ParseAddrPort(r.Host); err == nil { // IPv6
+		port = int(a.Port())
+	}
+	return port == local.Port
+}
+
+// tokenPort is the port that a path belongs to when only the access token says
+// which sandbox is meant, or 0 for the control plane's paths.
+func tokenPort(path string) int {
+	switch {
+	case path == "/execute", path == "/contexts", strings.HasPrefix(path, "/contexts/"):
+		return protocol.CodeInterpreterPort
+	case path == "/health", path == "/metrics", path == "/envs", path == "/files", strings.HasPrefix(path, "/files/"),
+		strings.HasPrefix(path, "/process.Process/"), strings.HasPrefix(path, "/filesystem.Filesystem/"):
+		return protocol.EnvdPort
+	}
+	return 0
+}
+
+// maxSigned bounds what is hashed to find the sandbox of a signed URL, in bytes:
+// more than a path and a user can have.
+const maxSigned = 8 << 10
+
+// signed finds the sandbox whose token signed the URL of r. A URL that none
+// signed is answered as envd answers it. Every live token is compared, in the
+// same time whether it matches or not; each costs one or two blocks of SHA-256,
+// for what the tokens have in common is hashed once.
+func (s *Server) signed(r *http.Request) (*target, *refusal) {
+	unsigned := func(message string) (*target, *refusal) {
+		return nil, &refusal{status: http.StatusUnauthorized, message: message}
+	}
+	operation := "read"
+	method := r.Method
+	if method == http.MethodOptions { // a browser asks before it uploads
+		method = r.Header.Get("Access-Control-Request-Method")
+	}
+	if method == http.MethodPost {
+		operation = "write"
+	}
+	q := r.URL.Query()
+	signature := q.Get("signature")
+	if signature == "" {
+		return unsigned("missing signature query parameter")
+	}
+	text, ok := strings.CutPrefix(signature, "v1_")
+	got, err := base64.RawStdEncoding.Strict().DecodeString(text)
+	prefix, expires := q.Get("path")+":"+operation+":"+q.Get("username")+":", q.Get("signature_expiration")
+	if !ok || err != nil || len(got) != sha256.Size || len(prefix) > maxSigned || len(expires) > 20 {
+		return unsigned("invalid signature")
+	}
+	if expires != "" {
+		expires = ":" + expires
+	}
+	common := sha256.New()
+	common.Write([]byte(prefix))
+	ports, ok := s.host.BySignature(func(token string) bool {
+		h, err := common.(hash.Cloner).Clone()
+		if err != nil {
+			return false
+		}
+		h.Write([]byte(token + expires))
+		return subtle.ConstantTimeCompare(h.Sum(nil), got) == 1
+	})
+	if !ok {
+		return unsigned("invalid signature")
+	}
+	return to(ports, protocol.EnvdPort, ""), nil
+}
+
+// foreign refuses a proxy request for any other host: this is no open proxy.
+func foreign(r *http.Request) *refusal {
+	return &refusal{status: http.StatusForbidden,
+		message: "this server is a proxy for its sandboxes only, not for " + strconv.QuoteToASCII(cut(r.Host, 4*maxLabel)),
+		hint:    "name other hosts in NO_PROXY, this server's own too if it is reached through another port or name"}
+}
+
+// cut shortens what a client sent, for messages and logs.
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
