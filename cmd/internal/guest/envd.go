@@ -15,8 +15,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 const unauthorised = "unauthorized access, please provide a valid access token or method signing if supported"

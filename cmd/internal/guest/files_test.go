@@ -24,8 +24,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd"
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // plain is a client that undoes no encoding.

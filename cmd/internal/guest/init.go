@@ -14,8 +14,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // guestTimeout bounds each of the host's own requests to a guest.

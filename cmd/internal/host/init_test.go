@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
 )
 
 // TestGuestOfAnotherBuild: a guest of another build is named as such, whether it takes

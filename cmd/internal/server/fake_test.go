@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
-	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Engine is an engine.Engine. The zero value's machines have an envd that knows
