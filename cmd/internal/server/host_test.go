@@ -300,13 +300,13 @@ func TestPortsElsewhere(t *testing.T) {
 		t.Errorf("while it is being paused: %d %s", status, body)
 	}
 	// What was cut with the first machine is none of the second one's.
-	first := s.life(h.ports)
+	first := s.liveSandbox(h.ports)
 	h.ports.end()
 	if status, _ := get("inode1", "/x"); status != http.StatusBadGateway {
 		t.Errorf("between two machines: %d", status)
 	}
 	h.ports = newNodePorts(t, "second")
-	second := s.life(h.ports)
+	second := s.liveSandbox(h.ports)
 	<-first.ctx.Done()
 	if status, body := get("inode1", "/x"); status != http.StatusOK || body != "second answers /x" || second.ctx.Err() != nil {
 		t.Errorf("with another machine: %d %q, cut: %v", status, body, second.ctx.Err())

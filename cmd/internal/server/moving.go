@@ -21,13 +21,13 @@ type allowance struct {
 var defaultAllowance = allowance{usual: 10 * time.Minute, short: 30 * time.Second}
 
 // crowded says that more than half of the sandbox's places are taken.
-func (l *life) crowded() bool { return l.conns.Load() > maxConns/2 }
+func (l *liveSandbox) crowded() bool { return l.conns.Load() > maxConns/2 }
 
 // movingBody is a request's body that has to move.
 type movingBody struct {
 	io.ReadCloser
 	rc        *http.ResponseController
-	life      *life
+	sandbox   *liveSandbox
 	allowance allowance
 
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ type movingBody struct {
 
 func (b *movingBody) Read(p []byte) (int, error) {
 	wait := b.allowance.usual
-	if b.life.crowded() {
+	if b.sandbox.crowded() {
 		wait = b.allowance.short
 	}
 	b.deadline(time.Now().Add(wait))
@@ -87,13 +87,13 @@ func (a *answer) FlushError() error { return a.moving(a.rc.Flush) }
 
 // moving runs a write, with a deadline where the sandbox's places are scarce.
 func (a *answer) moving(write func() error) error {
-	if !a.life.crowded() || a.life.ctx.Err() != nil {
+	if !a.sandbox.crowded() || a.sandbox.ctx.Err() != nil {
 		return write()
 	}
 	_ = a.rc.SetWriteDeadline(time.Now().Add(a.allowance.short))
 	err := write()
 	_ = a.rc.SetWriteDeadline(time.Time{})
-	if a.life.ctx.Err() != nil { // whose end has set one meanwhile
+	if a.sandbox.ctx.Err() != nil { // whose end has set one meanwhile
 		_ = a.rc.SetWriteDeadline(time.Now().Add(cutAfter))
 	}
 	return err

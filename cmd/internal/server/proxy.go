@@ -57,11 +57,11 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 	r = r.WithContext(ctx)
 	var body *movingBody
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		body = &movingBody{ReadCloser: r.Body, rc: rc, life: l, allowance: s.allowance}
+		body = &movingBody{ReadCloser: r.Body, rc: rc, sandbox: l, allowance: s.allowance}
 		defer body.leave()
 		r.Body = body
 	}
-	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, rc: rc, body: body, life: l, allowance: s.allowance, cancel: cancel}, r)
+	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, rc: rc, body: body, sandbox: l, allowance: s.allowance, cancel: cancel}, r)
 }
 
 // atEnd runs f when ctx ends, but not once over has been called: then f is
@@ -163,8 +163,8 @@ func runTimeout(r *http.Request) time.Duration {
 // each of them cost stays bounded.
 const maxConns = 2048
 
-// life is what the server knows of a sandbox's ports beside its host.
-type life struct {
+// liveSandbox is what the server knows of a sandbox's ports beside its host.
+type liveSandbox struct {
 	// ctx ends with them. All requests share it, for a context costs an idle stream
 	// less than a goroutine.
 	ctx   context.Context
@@ -172,8 +172,8 @@ type life struct {
 }
 
 // enter counts a request to a sandbox, which ends with leave, or refuses it.
-func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
-	l = s.life(t.ports)
+func (s *Server) enter(t *target) (l *liveSandbox, leave func(), refused *refusal) {
+	l = s.liveSandbox(t.ports)
 	if l.conns.Add(1) > maxConns {
 		l.conns.Add(-1)
 		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.name, message: "Too many connections to the sandbox",
@@ -182,20 +182,20 @@ func (s *Server) enter(t *target) (l *life, leave func(), refused *refusal) {
 	return l, func() { l.conns.Add(-1) }, nil
 }
 
-func (s *Server) life(ports Ports) *life {
+func (s *Server) liveSandbox(ports Ports) *liveSandbox {
 	done := ports.Done()
-	if l, ok := s.lives.Load(done); ok {
-		return l.(*life)
+	if l, ok := s.liveSandboxes.Load(done); ok {
+		return l.(*liveSandbox)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{ctx: ctx}
-	if other, loaded := s.lives.LoadOrStore(done, l); loaded {
+	l := &liveSandbox{ctx: ctx}
+	if other, loaded := s.liveSandboxes.LoadOrStore(done, l); loaded {
 		cancel()
-		return other.(*life)
+		return other.(*liveSandbox)
 	}
 	go func() {
 		<-done
-		s.lives.Delete(done)
+		s.liveSandboxes.Delete(done)
 		cancel()
 	}()
 	return l
@@ -310,7 +310,7 @@ const maxInformational = 64
 type answer struct {
 	http.ResponseWriter
 	rc        *http.ResponseController // of ResponseWriter
-	life      *life
+	sandbox   *liveSandbox
 	allowance allowance
 	body      *movingBody // of the request; nil without one
 	cancel    context.CancelFunc

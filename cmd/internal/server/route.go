@@ -17,7 +17,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// target is where a request goes: a port of a live sandbox.
+// target is where a request goes: a port of a live sandbox, or the controlPlane.
 type target struct {
 	ports Ports
 	info  host.Info // when the request came
@@ -25,8 +25,12 @@ type target struct {
 	name  string // the id that the client used: answers name no other
 }
 
-// to is a port of a sandbox, which the client called by name; "" if it named none.
-func to(ports Ports, port int, name string) *target {
+// controlPlane is the target of requests to the server itself.
+var controlPlane = &target{}
+
+// newTarget is a port of a sandbox, which the client called by name; "" if it named
+// none.
+func newTarget(ports Ports, port int, name string) *target {
 	info := ports.Info()
 	return &target{ports, info, port, cmp.Or(name, info.ID)}
 }
@@ -40,7 +44,7 @@ func to(ports Ports, port int, name string) *target {
 //  3. the signature in the query of /files,
 //  4. the access token of a live sandbox, for clients older than the headers.
 //
-// A request that uses none is the control plane's: then target and error are nil.
+// A request that uses none is the control plane's.
 func (s *Server) route(r *http.Request) (*target, *refusal) {
 	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
 	if id != "" || port != "" {
@@ -66,7 +70,7 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		return s.live(r, id, port)
 	}
 	if r.Method == http.MethodConnect {
-		return nil, nil
+		return controlPlane, nil
 	}
 	token := r.Header.Get(protocol.HeaderAccessToken)
 	if r.URL.Path == "/files" && token == "" {
@@ -77,16 +81,16 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 		if !ok {
 			return nil, gone("")
 		}
-		return to(ports, port, ""), nil
+		return newTarget(ports, port, ""), nil
 	}
-	return nil, nil
+	return controlPlane, nil
 }
 
 // live is the port of the sandbox with that id, or with that public id, which
 // leads to the ports of the user's programs only.
 func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) {
 	if ports, err := s.host.Get(id); err == nil {
-		return to(ports, port, id), nil
+		return newTarget(ports, port, id), nil
 	}
 	ports, err := s.host.GetPublic(id)
 	switch {
@@ -96,7 +100,7 @@ func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) 
 		return nil, &refusal{status: http.StatusForbidden, id: id, port: port,
 			message: "A public id leads to the ports of the sandbox's own programs only"}
 	}
-	return to(ports, port, id), nil
+	return newTarget(ports, port, id), nil
 }
 
 // refusal is an answer that the data plane gives instead of a sandbox.
@@ -205,10 +209,10 @@ func splitHost(hostport string) (name string, port int, ok bool) {
 	return name, port, name != ""
 }
 
-// own reports whether a request that was sent to this server as a proxy is for
-// the server itself. The names under which a server is reached are not known to
+// addressedToServer reports whether a request that was sent to this server as a proxy is
+// for the server itself. The names under which a server is reached are not known to
 // it; its port is.
-func (s *Server) own(r *http.Request) bool {
+func (s *Server) addressedToServer(r *http.Request) bool {
 	if s.cfg.Domain != "" {
 		name, _, _ := splitHost(r.Host)
 		domain, _, _ := splitHost(s.cfg.Domain)
@@ -289,7 +293,7 @@ func (s *Server) signed(r *http.Request) (*target, *refusal) {
 	if !ok {
 		return unsigned("invalid signature")
 	}
-	return to(ports, protocol.EnvdPort, ""), nil
+	return newTarget(ports, protocol.EnvdPort, ""), nil
 }
 
 // foreign refuses a proxy request for any other host: this is no open proxy.

@@ -43,14 +43,14 @@ type Keys interface {
 
 // Server routes requests. It is an http.Handler, safe for concurrent use.
 type Server struct {
-	cfg       Config
-	host      Host
-	log       *slog.Logger
-	proxyLog  *log.Logger // what net/http has to say
-	control   http.Handler
-	handler   http.Handler
-	lives     sync.Map  // *life by what Done of its ports returns
-	allowance allowance // only a test changes it
+	cfg           Config
+	host          Host
+	log           *slog.Logger
+	proxyLog      *log.Logger // what net/http has to say
+	control       http.Handler
+	handler       http.Handler
+	liveSandboxes sync.Map  // *liveSandbox by what Done of its ports returns
+	allowance     allowance // only a test changes it
 }
 
 // New returns a server.
@@ -79,16 +79,16 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 		s.refuseInTunnel(w, refused)
 	case refused != nil:
 		refused.write(w)
-	case t != nil && r.Method == http.MethodConnect:
+	case t != controlPlane && r.Method == http.MethodConnect:
 		noteTarget(r.Context(), t)
 		s.openTunnel(w, r, t)
-	case t != nil:
+	case t != controlPlane:
 		noteTarget(r.Context(), t)
 		s.proxy(w, r, t)
-	case (r.Method == http.MethodConnect || r.URL.IsAbs()) && !s.own(r):
+	case (r.Method == http.MethodConnect || r.URL.IsAbs()) && !s.addressedToServer(r):
 		foreign(r).write(w)
 	case r.Method == http.MethodConnect:
-		s.openTunnel(w, r, nil)
+		s.openTunnel(w, r, controlPlane)
 	case asksForRouting(r):
 		preflight(w, r)
 	default:

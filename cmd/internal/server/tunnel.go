@@ -22,8 +22,7 @@ const (
 	tunnelHeaderMax = 64 << 10
 )
 
-// openTunnel answers CONNECT: t is the sandbox's port, or nil for this server
-// itself. Requests in a tunnel to one of the ports that are the guest's own, or
+// openTunnel answers CONNECT: t is the sandbox's port, or the control plane. Requests in a tunnel to one of the ports that are the guest's own, or
 // to a port that wants a token with each, are served as if they came without a
 // tunnel; any other port gets the bytes as they are.
 func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
@@ -35,7 +34,7 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 		return
 	}
 	switch {
-	case t == nil:
+	case t == controlPlane:
 		s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r) }))
 	case t.port == protocol.EnvdPort || t.port == protocol.CodeInterpreterPort || t.admitTraffic(r) != nil:
 		id, port := t.name, t.port

@@ -16,9 +16,9 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 )
 
-// life is a sandbox that everything happens to, with the records and the folder that
+// lifetime is a sandbox that everything happens to, with the records and the folder that
 // outlive its servers.
-type life struct {
+type lifetime struct {
 	t       *testing.T
 	eng     *hosttest.Engine
 	records *notes
@@ -38,8 +38,8 @@ type life struct {
 
 var errBroken = errors.New("broken")
 
-func newLife(t *testing.T) *life {
-	l := &life{t: t, eng: &hosttest.Engine{}, records: newNotes(t), creating: make(chan struct{}, 1), lost: map[string]bool{}}
+func newLifetime(t *testing.T) *lifetime {
+	l := &lifetime{t: t, eng: &hosttest.Engine{}, records: newNotes(t), creating: make(chan struct{}, 1), lost: map[string]bool{}}
 	l.records.fail = func(r Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -75,13 +75,13 @@ func newLife(t *testing.T) *life {
 	return l
 }
 
-func (l *life) sandbox() *Sandbox {
+func (l *lifetime) sandbox() *Sandbox {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.s
 }
 
-func (l *life) create(pause bool) error {
+func (l *lifetime) create(pause bool) error {
 	l.creating <- struct{}{}
 	defer func() { <-l.creating }()
 	if s := l.sandbox(); s != nil && s.State() != StateEnded {
@@ -99,14 +99,14 @@ func (l *life) create(pause bool) error {
 }
 
 // on is f of the sandbox, if there is one.
-func (l *life) on(f func(*Sandbox) error) error {
+func (l *lifetime) on(f func(*Sandbox) error) error {
 	if s := l.sandbox(); s != nil {
 		return f(s)
 	}
 	return nil
 }
 
-func (l *life) die() {
+func (l *lifetime) die() {
 	machines := l.eng.Machines()
 	if len(machines) > 0 {
 		machines[len(machines)-1].Die("its kernel panicked")
@@ -114,21 +114,21 @@ func (l *life) die() {
 }
 
 // crash ends the server without a word to the store, and starts the next one.
-func (l *life) crash() {
+func (l *lifetime) crash() {
 	l.h.cfg.Recorder = gone{} // it is called only by what happens from now on
 	_ = l.h.Close()
 	l.restart()
 }
 
 // stop ends the server as it should, and starts the next one.
-func (l *life) stop() {
+func (l *lifetime) stop() {
 	if err := l.h.Close(); err != nil && !errors.Is(err, errBroken) {
 		l.t.Errorf("close: %v", err)
 	}
 	l.restart()
 }
 
-func (l *life) restart() {
+func (l *lifetime) restart() {
 	l.mu.Lock()
 	l.storeFails, l.starting = 0, true
 	l.mu.Unlock()
@@ -169,7 +169,7 @@ func (gone) Live(context.Context) ([]Record, error)      { return nil, nil }
 func kept(s State) bool { return s == StatePaused || s == StateResuming }
 
 // check looks at everything while nothing happens.
-func (l *life) check(when string) {
+func (l *lifetime) check(when string) {
 	l.t.Helper()
 	machines := running(l.eng)
 	s := l.sandbox()
@@ -227,7 +227,7 @@ func (l *life) check(when string) {
 }
 
 // end ends everything, and looks that nothing but what is paused is left.
-func (l *life) end() {
+func (l *lifetime) end() {
 	l.t.Helper()
 	l.mu.Lock()
 	l.storeFails = 0
@@ -259,36 +259,40 @@ func (l *life) end() {
 // checked by model.
 var steps = []struct {
 	name string
-	do   func(l *life) error
+	do   func(l *lifetime) error
 }{
-	{"create", func(l *life) error { return l.create(false) }},
-	{"create to be paused", func(l *life) error { return l.create(true) }},
-	{"extend", func(l *life) error {
+	{"create", func(l *lifetime) error { return l.create(false) }},
+	{"create to be paused", func(l *lifetime) error { return l.create(true) }},
+	{"extend", func(l *lifetime) error {
 		return l.on(func(s *Sandbox) error { return s.Extend(context.Background(), 90*time.Second) })
 	}},
-	{"set timeout", func(l *life) error {
+	{"set timeout", func(l *lifetime) error {
 		return l.on(func(s *Sandbox) error { return s.SetTimeout(context.Background(), 10*time.Second) })
 	}},
-	{"set timeout to zero", func(l *life) error {
+	{"set timeout to zero", func(l *lifetime) error {
 		return l.on(func(s *Sandbox) error { return s.SetTimeout(context.Background(), 0) })
 	}},
-	{"pause", func(l *life) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
-	{"resume", func(l *life) error { return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) }) }},
-	{"pause", func(l *life) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
-	{"resume", func(l *life) error { return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) }) }},
-	{"kill", func(l *life) error { return l.on((*Sandbox).Kill) }},
-	{"machine dies", func(l *life) error { l.die(); return nil }},
-	{"a client gives up", func(l *life) error {
+	{"pause", func(l *lifetime) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
+	{"resume", func(l *lifetime) error {
+		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) })
+	}},
+	{"pause", func(l *lifetime) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
+	{"resume", func(l *lifetime) error {
+		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) })
+	}},
+	{"kill", func(l *lifetime) error { return l.on((*Sandbox).Kill) }},
+	{"machine dies", func(l *lifetime) error { l.die(); return nil }},
+	{"a client gives up", func(l *lifetime) error {
 		return l.on(func(s *Sandbox) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Microsecond)
 			defer cancel()
 			return errors.Join(s.Pause(ctx), s.Resume(ctx, 0))
 		})
 	}},
-	{"one record fails", func(l *life) error { l.mu.Lock(); l.storeFails = 1; l.mu.Unlock(); return nil }},
-	{"three records fail", func(l *life) error { l.mu.Lock(); l.storeFails = 3; l.mu.Unlock(); return nil }},
-	{"saving fails or not", func(l *life) error { l.mu.Lock(); l.saveFails = !l.saveFails; l.mu.Unlock(); return nil }},
-	{"loading fails or not", func(l *life) error { l.mu.Lock(); l.loadFails = !l.loadFails; l.mu.Unlock(); return nil }},
+	{"one record fails", func(l *lifetime) error { l.mu.Lock(); l.storeFails = 1; l.mu.Unlock(); return nil }},
+	{"three records fail", func(l *lifetime) error { l.mu.Lock(); l.storeFails = 3; l.mu.Unlock(); return nil }},
+	{"saving fails or not", func(l *lifetime) error { l.mu.Lock(); l.saveFails = !l.saveFails; l.mu.Unlock(); return nil }},
+	{"loading fails or not", func(l *lifetime) error { l.mu.Lock(); l.loadFails = !l.loadFails; l.mu.Unlock(); return nil }},
 }
 
 // model says what a call means for a sandbox when nothing else happens: in which
@@ -344,7 +348,7 @@ func FuzzLife(f *testing.F) {
 }
 
 func playLife(t *testing.T, script []byte, wait, crash, stop, async byte) {
-	l := newLife(t)
+	l := newLifetime(t)
 	defer func() { _ = l.h.Close() }() // where a check has failed
 	var calls sync.WaitGroup
 	settled := true // nothing is under way
@@ -390,7 +394,7 @@ func playLife(t *testing.T, script []byte, wait, crash, stop, async byte) {
 	l.end()
 }
 
-func (l *life) stateNow() State {
+func (l *lifetime) stateNow() State {
 	if s := l.sandbox(); s != nil {
 		return s.State()
 	}
@@ -400,7 +404,7 @@ func (l *life) stateNow() State {
 // TestLifeAtOnce is FuzzLife in real time, for the race detector: many callers do
 // anything to one sandbox, again and again.
 func TestLifeAtOnce(t *testing.T) {
-	l := newLife(t)
+	l := newLifetime(t)
 	for round := range 30 {
 		if err := l.create(round%2 == 0); err != nil && !errors.Is(err, errBroken) {
 			t.Fatal(err)
@@ -434,7 +438,7 @@ func TestLifeAtOnce(t *testing.T) {
 }
 
 // quiet says whether nothing is under way.
-func (l *life) quiet(s *Sandbox) bool {
+func (l *lifetime) quiet(s *Sandbox) bool {
 	s.mu.Lock()
 	ending, state := s.ending != nil, s.record.State
 	s.mu.Unlock()
