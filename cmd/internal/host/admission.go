@@ -42,7 +42,7 @@ func DefaultMaxSandboxes() int { return defaultMaxSandboxes(machineMemory()) }
 // when one is made, see admit.
 func defaultMaxSandboxes(memory int64) int {
 	if memory <= 0 {
-		return 64 // not to be told; a small machine
+		return 64 // unknown: it may be a small machine
 	}
 	return int(min(max(memory/idleSandbox, 4), 4096))
 }
@@ -108,7 +108,7 @@ func (h *Host) queue(ctx context.Context) (leave func(), err error) {
 }
 
 // machineMemory is the memory of the machine, or of the container that this runs
-// in, in bytes; 0 if it cannot be told.
+// in, in bytes; 0 if it is unknown.
 func machineMemory() int64 {
 	total, _ := meminfo("MemTotal:")
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {

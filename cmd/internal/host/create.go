@@ -105,8 +105,8 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox, m *machine) error {
 	return nil
 }
 
-// spec is a machine of the sandbox. Its environment is the template's: what belongs to
-// the sandbox its guest is told by greet.
+// spec is a machine of the sandbox. Its environment is the template's: greet sends the
+// guest what belongs to the sandbox.
 func (s *Sandbox) spec(t Template) engine.Spec {
 	return engine.Spec{
 		ID: s.ID, Root: t.Root, Args: t.Guest, Env: t.Env, Hostname: "cubby",

@@ -55,7 +55,7 @@ func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater b
 func (s *Sandbox) noteDeadline() {
 	select {
 	case s.deadlineMoved <- struct{}{}:
-	default: // it was told already
+	default: // a note is waiting already
 	}
 }
 
@@ -79,7 +79,7 @@ func (m *machine) watchDeadline() {
 }
 
 // remaining is the time to the deadline. There is none while the sandbox is being
-// paused; if it is not, watchDeadline is told.
+// paused; if the pause fails, watchDeadline gets a note.
 func (s *Sandbox) remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Sandbox) expire() bool {
 		return true
 	case due && s.Lifecycle.Pause:
 		s.pauseDue = true
-		s.calls.Go(s.pauseAtDeadline) // not here: a pause waits for who calls this
+		s.calls.Go(s.pauseAtDeadline) // in a goroutine: a pause waits for this caller
 	case due:
 		s.decideEnd("its timeout was reached")
 		return true

@@ -54,7 +54,7 @@ func (s *Sandbox) ended() error {
 	return errors.New(s.ending.reason)
 }
 
-// decideEnd is beginEnd for who holds s.mu. From then on no other transition is made.
+// decideEnd is beginEnd for callers that hold s.mu. From then on no other transition is made.
 func (s *Sandbox) decideEnd(reason string) {
 	if s.ending != nil || s.left {
 		return
@@ -64,7 +64,7 @@ func (s *Sandbox) decideEnd(reason string) {
 	go s.bringToEnd(*s.ending)
 }
 
-// bringToEnd writes the end down, tells it, and leaves nothing of the sandbox.
+// bringToEnd records the end, publishes it, and removes all that is left of the sandbox.
 func (s *Sandbox) bringToEnd(e ending) {
 	h := s.host
 	s.mu.Lock()

@@ -37,8 +37,8 @@ func (e *EndedError) Error() string {
 }
 func (e *EndedError) Unwrap() error { return ErrNotFound }
 
-// EndOf returns why a sandbox ended to who has its access token, of this process or
-// of one before it, as long as that is known. The token is checked first and without
+// EndOf returns why a sandbox, of this process or of one before it, ended, as long as
+// that is known. Only a caller with its access token learns it. The token is checked first and without
 // any record, so that nobody else learns whether there was such a sandbox, also not
 // by the time that it takes.
 func (h *Host) EndOf(ctx context.Context, id, token string) (*EndedError, bool) {

@@ -2,8 +2,8 @@
 // knows neither HTTP routes nor any engine's types.
 //
 // A sandbox is a record and a state; its machine can be replaced. Every change of
-// state is made by one function, Sandbox.become, which writes it before anybody is
-// told.
+// state is made by one function, Sandbox.become, which writes it to the record before
+// it publishes it.
 package host
 
 import (
@@ -212,9 +212,9 @@ func (h *Host) Live() []*Sandbox {
 	return all
 }
 
-// ByToken returns the sandbox that has an access token and has not ended. The empty token is
-// nobody's. How long it takes says nothing about any token: they are found by
-// their hash.
+// ByToken returns the sandbox that has an access token and has not ended. The empty token
+// belongs to no sandbox. How long it takes does not depend on any token: they are found
+// by their hash.
 func (h *Host) ByToken(token string) (*Sandbox, bool) {
 	if token == "" {
 		return nil, false
@@ -251,7 +251,7 @@ func (h *Host) rememberFailure(ctx context.Context, err error) {
 
 // Close ends every sandbox that is not paused and waits for whatever it started; what
 // is paused is left to the next host with the same records. Creates and resumes that
-// wait or boot are given up.
+// wait or boot are cancelled.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true

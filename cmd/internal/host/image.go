@@ -103,7 +103,7 @@ func (h *Host) removeImage(id string) error {
 }
 
 // hasImage reports whether a sandbox's image is there and whole. An error means that
-// it cannot be told.
+// it is unknown.
 func (h *Host) hasImage(id string) (bool, error) {
 	if h.cfg.ImageDir == "" {
 		return false, errors.New("there is no folder for images")

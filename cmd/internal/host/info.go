@@ -6,7 +6,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// Info describes a sandbox at a moment: all that is told about it, and what
+// Info describes a sandbox at a moment: all that clients can learn about it, and what
 // decides who may reach it. What it points to is not to be changed.
 type Info struct {
 	ID, TeamID, TemplateID string

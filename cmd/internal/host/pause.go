@@ -57,8 +57,8 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.change(ctx, func(ctx context.Context) error { return s.pause(ctx, nil) })
 }
 
-// pause is Pause for who is alone. It does nothing if only, which may be nil, says no
-// of the record.
+// pause is Pause for a caller that runs in alone. It does nothing if only, which may be
+// nil, returns false for the record.
 func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 	h := s.host
 	began := time.Now()

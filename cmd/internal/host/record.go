@@ -11,13 +11,13 @@ import (
 // Recorder keeps the records of sandboxes beyond this process. Its methods are
 // called concurrently for different sandboxes, and Put one after the other for one.
 type Recorder interface {
-	// Put makes a record or replaces it as a whole. It is called before anybody is
-	// told what the record says; when it fails, nobody is. The end of a sandbox
-	// is put once, and happens also if that fails.
+	// Put makes a record or replaces it as a whole. It is called before what the
+	// record says is published; when it fails, nothing is published. The end of a
+	// sandbox is put once, and happens also if that fails.
 	Put(ctx context.Context, r Record) error
 	// Get returns a record, of this process or of one before it, as long as it is
 	// kept. The error wraps ErrNotFound if there is none; any other means that it
-	// cannot be told.
+	// is unknown whether there is one.
 	Get(ctx context.Context, id string) (Record, error)
 	// Live returns the records of all sandboxes that have not ended.
 	Live(ctx context.Context) ([]Record, error)

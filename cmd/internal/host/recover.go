@@ -17,8 +17,8 @@ type Recovered struct {
 // asked of the host. Machines die with their server: sandboxes that had one, or were
 // to get their first, have ended. Paused ones are there again, as paused, and so are
 // those that were being resumed, if their image is whole. That is so, too, where the
-// record says that the sandbox runs: nobody is told of a resume whose image has its
-// name, so that it failed or was cut off, and the record of that is missing. Images of
+// record says that the sandbox runs: a resume is published only once its image has
+// another name, so this one failed or was cut off, and the record of that is missing. Images of
 // no sandbox are removed. An error means that something cannot be read or written; it is never
 // taken for nothing being there, and the host must not be used.
 func (h *Host) Recover(ctx context.Context) (Recovered, error) {

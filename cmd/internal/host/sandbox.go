@@ -34,7 +34,7 @@ type Sandbox struct {
 	// changing is full while one call gives the sandbox a machine or takes it away.
 	changing chan struct{}
 
-	// recording is full while the recorder is told; taken before mu.
+	// recording is full while the recorder writes; taken before mu.
 	recording chan struct{}
 
 	mu         sync.Mutex

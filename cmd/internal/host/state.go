@@ -67,7 +67,7 @@ const anyState State = "*"
 // become makes a transition, the only way there is: it checks it, applies change to
 // a copy of the record, writes that, and only then publishes it. A false change
 // makes it nothing. publish, which may be nil, is called with s.mu held, at the
-// moment at which everybody is told. An error means that nothing changed, except for
+// moment at which the new state becomes visible. An error means that nothing changed, except for
 // facts (see isFact), which happen all the same; it wraps ErrNotFound once the
 // sandbox is to end, which no other transition follows.
 //
@@ -75,7 +75,7 @@ const anyState State = "*"
 // must not leave it open whether there is a record.
 func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Record) bool, publish func()) error {
 	select {
-	case s.recording <- struct{}{}: // also for who has given up, if nobody is before it
+	case s.recording <- struct{}{}: // also for a caller that has given up, if nobody is before it
 	default:
 		select {
 		case s.recording <- struct{}{}:
@@ -103,7 +103,7 @@ func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Recor
 	defer cancel()
 	err := s.host.cfg.Recorder.Put(ctx, next)
 	if err == nil && from == StateResuming && to == StateRunning {
-		// Before anybody is told, and not before the record is safe: see Recover.
+		// Before it is published, and not before the record is safe: see Recover.
 		err = s.host.retireImage(s.ID)
 	}
 	if err != nil {

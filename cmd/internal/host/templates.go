@@ -15,8 +15,8 @@ import (
 type Templates interface {
 	// Resolve returns the template that a team's reference means: a name, with or
 	// without a tag. The empty one means DefaultTemplate. The error is a
-	// *TemplateError if there is no such template; any other means that it cannot
-	// be told.
+	// *TemplateError if there is no such template; any other means that it is
+	// unknown.
 	Resolve(ctx context.Context, teamID, ref string) (Template, error)
 	// List returns every template of a team, in a fixed order.
 	List(ctx context.Context, teamID string) ([]Template, error)

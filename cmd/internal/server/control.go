@@ -148,8 +148,8 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// health says that the process answers; who may ask what, and whether there is
-// room, is not looked at.
+// health says that the process answers. It looks neither at keys nor at whether there
+// is room for a sandbox.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
@@ -160,7 +160,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 		s.log.Debug("not ready", "err", err)
 		message := "sandboxes cannot be made now"
 		if errors.Is(err, host.ErrBusy) || errors.Is(err, host.ErrClosing) {
-			message = err.Error() // who asks needs no key: no more than that
+			message = err.Error() // asking takes no key: it learns no more than that
 		}
 		writeError(w, http.StatusServiceUnavailable, message, "")
 		return
@@ -191,8 +191,8 @@ var (
 )
 
 // teamOf returns the team of the request's key. The error is one of the two above,
-// wraps host.ErrNotFound for a key that does not exist, or says that it cannot
-// be told.
+// wraps host.ErrNotFound for a key that does not exist, or says that the
+// team could not be looked up.
 func (s *Server) teamOf(r *http.Request) (team string, err error) {
 	if s.cfg.Keys == nil {
 		return "", nil
@@ -341,6 +341,6 @@ func writeError(w http.ResponseWriter, code int, message, hint string) {
 func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// The client may have gone; there is nobody left to tell.
+	// An error means that the client has gone: nobody is left to hear of it.
 	_ = json.NewEncoder(w).Encode(v)
 }

@@ -56,14 +56,14 @@ type Locator interface {
 	// Get and GetPublic find a sandbox by its id and by its public id.
 	Get(id string) (Ports, error)
 	GetPublic(id string) (Ports, error)
-	// ByToken finds the sandbox that has an access token, in a time that says
-	// nothing about any. The empty token is nobody's.
+	// ByToken finds the sandbox that has an access token, in a time that does
+	// not depend on any token. The empty token belongs to no sandbox.
 	ByToken(token string) (Ports, bool)
 	// BySignature finds the sandbox with whose access token something was signed:
 	// signed is asked about the token of every sandbox that has one.
 	BySignature(signed func(token string) bool) (Ports, bool)
-	// EndOf returns why a sandbox ended to who has its access token, where that is
-	// known.
+	// EndOf returns why a sandbox ended, where that is known. Only a caller with its
+	// access token learns it.
 	EndOf(ctx context.Context, id, token string) (*host.EndedError, bool)
 }
 

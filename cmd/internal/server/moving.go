@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// allowance is how long a request may wait for its client, who sends nothing more of
-// its body or takes nothing more of the answer. Each holds one of the sandbox's
-// places: as long as half of them are free, waiting is for the client to choose;
-// then those that do not move give way.
+// allowance is how long a request may wait for a client that sends nothing more of
+// its body or reads nothing more of the answer. Each request holds one of the sandbox's
+// places: as long as half of them are free, a client may wait as it likes; after that,
+// requests that make no progress are ended.
 type allowance struct {
 	usual time.Duration // for a body to go on; an answer may wait for ever
 	short time.Duration // for both, where more than half of the places are taken

@@ -115,13 +115,14 @@ type refusal struct {
 var invalidPort = &refusal{status: http.StatusBadRequest, message: "Invalid sandbox port",
 	hint: "set the header " + protocol.HeaderSandboxPort + " to a port between 1 and 65535"}
 
-// gone is E2B's answer for a sandbox that is not there, whatever the reason.
+// gone is E2B's answer for a sandbox that does not exist (any more) or cannot be
+// reached, whatever the reason.
 func gone(id string) *refusal {
 	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
 }
 
-// ended is gone, with the reason for who shows that the sandbox was theirs: by
-// its access token or by an API key of its team. Anybody else learns nothing.
+// ended is gone, with the reason for a client that shows that the sandbox was its own:
+// by its access token or by an API key of its team. Any other client learns nothing.
 func (s *Server) ended(r *http.Request, id string) *refusal {
 	e := gone(id)
 	why, known := s.host.EndOf(r.Context(), id, r.Header.Get(protocol.HeaderAccessToken))

@@ -37,7 +37,7 @@ type Config struct {
 // Keys says whose an API key is. Its methods are called concurrently.
 type Keys interface {
 	// TeamOfKey returns the team of a key. The error wraps host.ErrNotFound if
-	// there is no such key; any other means that it cannot be told.
+	// there is no such key; any other means that it could not be looked up.
 	TeamOfKey(ctx context.Context, secret string) (teamID string, err error)
 }
 

@@ -26,7 +26,7 @@ func buildID(template string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// lastUse is null for a template that nobody used.
+// lastUse is null for a template that was never used.
 func lastUse(t host.TemplateInfo) *time.Time {
 	if t.UsedAt.IsZero() {
 		return nil

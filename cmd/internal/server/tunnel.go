@@ -27,7 +27,7 @@ const (
 // tunnel; any other port gets the bytes as they are.
 func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	if strings.HasSuffix(r.Host, ":443") {
-		// What follows would be TLS for a name that nobody has a key of.
+		// What follows would be TLS for a name without a certificate.
 		e := &refusal{status: http.StatusNotImplemented, message: "this server has no TLS: use http:// instead of https:// for its sandboxes",
 			hint: "E2B's SDKs: set E2B_SANDBOX_URL; trpc-agent-go: set E2B_DEBUG=true"}
 		e.write(w)
@@ -67,7 +67,7 @@ func tunnelsHTTP(r *http.Request) bool {
 func (s *Server) refuseInTunnel(w http.ResponseWriter, e *refusal) {
 	s.serveTunnel(w, s.inTunnel(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
-		s.ended(r, e.id).write(w) // who asks shows it in the tunnel, not when opening it
+		s.ended(r, e.id).write(w) // the request in the tunnel has the token, the CONNECT has not
 	}))
 }
 

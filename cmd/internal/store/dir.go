@@ -33,7 +33,7 @@ func DefaultDir(getenv func(string) string, uid int) (string, error) {
 }
 
 // Exists reports whether dir has a database, of whatever kind. An error means
-// that it cannot be told.
+// that it is unknown.
 func Exists(dir string) (bool, error) {
 	_, err := os.Lstat(filepath.Join(dir, databaseName))
 	switch {
@@ -150,7 +150,7 @@ func tryLockServer(dir string) (release func() error, err error) {
 	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("%d\n", os.Getpid()))); err != nil {
 		return nil, errors.Join(unreadable(err), f.Close())
 	}
-	// The file stays: who removes a lock file removes another's lock.
+	// The file stays: removing a lock file removes the lock of the next holder.
 	return func() error { return errors.Join(f.Truncate(0), f.Close()) }, nil
 }
 

@@ -28,7 +28,7 @@ type Team struct {
 	CreatedAt time.Time
 }
 
-// Key is an API key without its secret, which only its creation tells.
+// Key is an API key without its secret, which only CreateKey and Bootstrap return.
 type Key struct {
 	ID         string // 12 hexadecimal digits
 	TeamID     string
@@ -102,8 +102,8 @@ func (s *Store) Teams(ctx context.Context) ([]Team, error) {
 	return teams, s.fail(op, rows.Err())
 }
 
-// CreateKey makes a key of a team. The secret is kept nowhere: it is told here,
-// once. ErrNotFound means that there is no such team.
+// CreateKey makes a key of a team. Only a hash of the secret is kept: it is returned
+// here, once. ErrNotFound means that there is no such team.
 func (s *Store) CreateKey(ctx context.Context, teamID, name string) (k Key, secret string, err error) {
 	const op = "create a key"
 	if err := checkName(op, name); err != nil {
@@ -134,7 +134,7 @@ func (s *Store) insertKey(ctx context.Context, tx *sql.Tx, teamID, name string) 
 }
 
 // Bootstrap makes the first team and its first key when there is no team yet:
-// created is then true and secret the key's, told once. Otherwise it returns the
+// created is then true and secret the key's, which is not kept. Otherwise it returns the
 // oldest team. Of several processes at once one creates.
 func (s *Store) Bootstrap(ctx context.Context) (teamID, secret string, created bool, err error) {
 	err = s.durably(ctx, "make the first team", func(tx *sql.Tx) error {
@@ -230,7 +230,7 @@ func (s *Store) RevokeKey(ctx context.Context, idOrPrefix string) (Key, error) {
 
 // TeamOfKey returns the team whose API key secret is. Whatever is not a good
 // key is ErrNotFound: empty, malformed, unknown or revoked. Any other error
-// means that it could not be told, and must not be taken for a wrong key.
+// means that it could not be looked up, and must not be taken for a wrong key.
 //
 // The secret is hashed before it is compared, so the time that this takes says
 // nothing about how much of it was right.
