@@ -7,7 +7,7 @@ export CGO_ENABLED := 0
 GO       ?= go
 GUEST    := cmd/internal/guestbin/guest.zst
 LDFLAGS  := -s -w
-# Where cubby and cubby-agent begin; see cmd/internal/entry.
+# Where cubby begins; see cmd/internal/entry.
 ENTRY    := -E cubby_entry
 GOSRC    := go.work $(shell git ls-files "*.go" "*.s" "*.py" "*.cjs" "*.mjs" "*.sh" "*go.mod" "*go.sum" 2>/dev/null)
 
@@ -24,7 +24,7 @@ go-version:
 	  echo "Go $$1.$$2 is too old: install Go 1.21 or newer, which then fetches the toolchain that go.mod names"; exit 1; fi
 
 .PHONY: build
-build: bin/cubby bin/cubby-agent ## Build bin/cubby, the guest inside, and bin/cubby-agent
+build: bin/cubby ## Build bin/cubby, the guest inside
 
 bin/cubby-guest: $(GOSRC) | go-version
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-guest
@@ -35,10 +35,6 @@ $(GUEST): bin/cubby-guest
 
 bin/cubby: $(GUEST)
 	$(GO) build -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
-
-# Beside cubby and not in it: see RATIONALE.md, "Two binaries".
-bin/cubby-agent: $(GOSRC) | go-version
-	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby-agent
 
 .PHONY: demo
 demo: build ## Build, then analyse a real CSV in a sandbox: a table and a chart
@@ -85,8 +81,8 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
 	GOOS=linux GOARCH=arm64 $(GO) build ./... ./cmd/...
 	GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS) $(ENTRY)' -o /dev/null ./cmd/cubby
-	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
-	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/cubby-agent
+	GOOS=darwin GOARCH=arm64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/internal/agentcmd
+	GOOS=windows GOARCH=amd64 $(GO) build . ./embedded ./codeexec/... ./agent/... ./cmd/internal/agentcmd
 
 .PHONY: clean
 clean: ## Remove what was built

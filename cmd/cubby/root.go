@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/agentcmd"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -39,9 +40,7 @@ type stdio struct {
 
 // status ends the command with an exit status, silently: what there was to say
 // has been said.
-type status int
-
-func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+type status = output.Exit
 
 // usageError is wrong use of the command line.
 type usageError struct{ error }
@@ -90,7 +89,7 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), newAgent(), newList(std), newKill(std), newLogs(std))
+	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}), newList(std), newKill(std), newLogs(std))
 	return root
 }
 

@@ -1,5 +1,5 @@
-// Package version names builds of Cubby. The command, its child process, the
-// guest inside a sandbox and cubby-agent refuse to work with one of another build.
+// Package version names builds of Cubby. The command, its child process and
+// the guest inside a sandbox refuse to work with one of another build.
 package version
 
 import (

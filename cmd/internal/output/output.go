@@ -24,6 +24,12 @@ const (
 	StatusBrokenPipe = 128 + int(syscall.SIGPIPE)
 )
 
+// Exit ends a command with an exit status, silently: what there was to say has been
+// said.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
 // Stream is a standard stream that remembers that something could not be written,
 // whoever wrote it. Its methods may be called at the same time.
 type Stream struct {

@@ -1,4 +1,4 @@
-package main
+package agentcmd
 
 import (
 	"cmp"
@@ -49,12 +49,12 @@ type view struct {
 	began   time.Time
 }
 
-func newView(std stdio, silent bool) *view {
-	v := &view{w: std.out, notes: std.err, silent: silent, shown: map[string]bool{}}
-	if silent || !terminal.Is(std.out) {
-		v.w = std.err
-		if !sameFile(std.out, std.err) {
-			v.answerTo = std.out
+func newView(std Streams, silent bool) *view {
+	v := &view{w: std.Out, notes: std.Err, silent: silent, shown: map[string]bool{}}
+	if silent || !terminal.Is(std.Out) {
+		v.w = std.Err
+		if !sameFile(std.Out, std.Err) {
+			v.answerTo = std.Out
 		}
 	}
 	v.tty = terminal.Is(v.w)

@@ -1,4 +1,4 @@
-package main
+package agentcmd
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 )
 
 const chatHelp = `Ask a question. Variables and files last from question to question.
@@ -62,9 +63,9 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 			return c.interrupted(ctx, ctx.Err())
 		case interrupted:
 			c.view.note("stopped; Ctrl-C again, or /quit, leaves")
-			last = status(exitInterrupted)
+			last = output.Exit(exitInterrupted)
 		case err != nil:
-			last = status(report(c.std.err, err))
+			last = output.Exit(report(c.std.Err, err))
 		default:
 			last = nil
 		}

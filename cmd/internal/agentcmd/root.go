@@ -1,11 +1,11 @@
-package main
+// Package agentcmd is `cubby agent`: it answers questions with a language model that
+// writes code, which runs in a sandbox.
+package agentcmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -30,20 +30,12 @@ const (
 	exitBrokenPipe  = output.StatusBrokenPipe // nobody reads the output any more
 )
 
-// forVariable is how cubby says for which version of it this is started.
-const forVariable = "CUBBY_AGENT_FOR"
-
-// stdio are the standard streams.
-type stdio struct {
-	in       io.Reader
-	out, err io.Writer
+// Streams are the standard streams. Out tells of its losses itself (see
+// [output.Stream]), which of Err the command does.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
 }
-
-// status ends the command with an exit status, silently: what there was to say
-// has been said.
-type status int
-
-func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // usageError is wrong use of the command line.
 type usageError struct{ error }
@@ -66,32 +58,14 @@ type flags struct {
 	timeout                   time.Duration
 }
 
-// run is the whole program: it returns the exit status.
-func run(ctx context.Context, args []string, std stdio) int {
-	name := "cubby-agent"
-	if want := os.Getenv(forVariable); want != "" {
-		if differ := version.Differ(version.Build(), fmt.Sprintf("%.40s", want)); differ != "" {
-			fmt.Fprintf(std.err, "cubby-agent: this is %s, but cubby is %.40q: %s\n"+
-				"hint: `make build` makes both; or set CUBBY_AGENT to the path of the right one\n", version.Build(), want, differ)
-			return exitCannotRun
-		}
-		name = "cubby agent"
-	}
-	out, errs := output.New("standard output", std.out), output.New("standard error", std.err)
-	out.OnLoss(output.Tell(errs, "cubby-agent"))
-	std.out, std.err = out, errs
-	root := newRoot(std, name)
-	root.SetArgs(args)
-	return output.Status(report(std.err, root.ExecuteContext(ctx)), out, errs)
-}
-
-func newRoot(std stdio, name string) *cobra.Command {
+// New returns the command. What it fails with is an [output.Exit], which has been
+// told, or what cobra finds wrong with the flags.
+func New(std Streams) *cobra.Command {
 	var f flags
-	root := &cobra.Command{
-		Use: "cubby-agent [flags] [QUESTION]",
-		// Cobra would take the first word of "cubby agent" for the whole name.
-		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		Short:       "Ask a language model, which answers by writing code that runs in a sandbox",
+	const name = "cubby agent"
+	cmd := &cobra.Command{
+		Use:   "agent [QUESTION]",
+		Short: "Ask a language model, which answers by writing code that runs in a sandbox",
 		Long: "Ask a language model, which answers by writing code. The code runs in a sandbox;\n" +
 			"what it prints goes back to the model until it knows the answer.\n" +
 			"Without a question, a chat begins. The question - is read from standard input.\n\n" + modelHelp + "\n\n" +
@@ -101,28 +75,21 @@ func newRoot(std stdio, name string) *cobra.Command {
 		Example: "  " + name + " -f weather.csv 'Which year was the wettest? Draw a chart.'\n" +
 			"  " + name + " --out charts --transcript run.html -f data/ 'What is odd in these files?'\n" +
 			"  " + name + " --base-url http://localhost:11434/v1 --model qwen3 'Factor 2^67-1'",
-		Version:       version.Version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
+		Version: version.Version,
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.approveGiven = cmd.Flags().Changed("approve")
-			if cmd.Flags().Changed("transcript") && f.transcript == "" || cmd.Flags().Changed("out") && f.out == "" {
-				return usagef("--out and --transcript need a name")
+			errs := output.New("standard error", std.Err)
+			err := f.check(cmd.Flags().Changed)
+			if err == nil {
+				err = newCommand(Streams{std.In, std.Out, errs}, f).run(cmd.Context(), strings.Join(args, " "), len(args) > 0)
 			}
-			if f.auditCode && f.audit == "" {
-				return usagef("--audit-code needs --audit FILE")
+			if code := output.Status(report(errs, err), errs); code != exitOK {
+				return output.Exit(code)
 			}
-			return newCommand(std, f).run(cmd.Context(), strings.Join(args, " "), len(args) > 0)
+			return nil
 		},
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetVersionTemplate(version.Line("cubby-agent"))
-	root.SetIn(std.in)
-	root.SetOut(std.out)
-	root.SetErr(std.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w\nsee %q", err, name+" --help") })
-	fl := root.Flags()
+	fl := cmd.Flags()
 	fl.SortFlags = false
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "file or folder to put into the sandbox (again for more)")
 	fl.StringVarP(&f.out, "out", "o", defaultOut, "folder for the files and charts that come back")
@@ -140,7 +107,19 @@ func newRoot(std stdio, name string) *cobra.Command {
 	fl.BoolVar(&f.auditCode, "audit-code", false, "let --audit hold the code itself and the arguments of tools, not only their hashes")
 	fl.StringVar(&f.transcript, "transcript", "", "write what happened as a web page to this file")
 	fl.BoolVar(&f.json, "json", false, "print events as lines of JSON, the answer last")
-	return root
+	return cmd
+}
+
+// check finds what is wrong with flags together, and notes which were given.
+func (f *flags) check(changed func(string) bool) error {
+	f.approveGiven = changed("approve")
+	if changed("transcript") && f.transcript == "" || changed("out") && f.out == "" {
+		return usagef("--out and --transcript need a name")
+	}
+	if f.auditCode && f.audit == "" {
+		return usagef("--audit-code needs --audit FILE")
+	}
+	return nil
 }
 
 // report says what went wrong and returns the exit status for it.
@@ -148,7 +127,7 @@ func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if s, ok := errors.AsType[status](err); ok {
+	if s, ok := errors.AsType[output.Exit](err); ok {
 		return int(s)
 	}
 	if _, ok := err.(*output.Error); ok {
@@ -174,7 +153,7 @@ func report(w io.Writer, err error) int {
 	}
 	// The text may quote the model or the sandbox.
 	w = terminal.Strict(w)
-	fmt.Fprintf(w, "cubby-agent: %s\n", strings.TrimSpace(message))
+	fmt.Fprintf(w, "cubby: %s\n", strings.TrimSpace(message))
 	if hint != "" && !strings.Contains(message, hint) {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}

@@ -1,4 +1,4 @@
-package main
+package agentcmd
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 
 // command is one run of the program.
 type command struct {
-	std   stdio
+	std   Streams
 	flags flags
 
 	lines   *lines // standard input; nil if it is the question
@@ -48,20 +48,20 @@ type command struct {
 	lost     bool            // something that came back could not be written
 }
 
-func newCommand(std stdio, f flags) *command { return &command{std: std, flags: f} }
+func newCommand(std Streams, f flags) *command { return &command{std: std, flags: f} }
 
 func (c *command) run(ctx context.Context, question string, asked bool) (err error) {
 	if c.flags.maxTurns < 1 || c.flags.timeout <= 0 {
 		return usagef("--max-turns and --timeout are more than 0")
 	}
 	if asked && question == "-" {
-		text, err := io.ReadAll(io.LimitReader(c.std.in, maxQuestion))
+		text, err := io.ReadAll(io.LimitReader(c.std.In, maxQuestion))
 		if err != nil {
 			return fmt.Errorf("read the question: %w", err)
 		}
 		question = string(text)
 	} else {
-		c.lines = readLines(c.std.in)
+		c.lines = readLines(c.std.In)
 	}
 	if asked && strings.TrimSpace(question) == "" {
 		return usagef("the question is empty")
@@ -70,14 +70,14 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 		return err
 	}
 	if c.flags.json {
-		c.json = &jsonWriter{w: c.std.out}
+		c.json = &jsonWriter{w: c.std.Out}
 	}
 	c.view = newView(c.std, c.flags.json)
 	defer c.view.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer output.CatchPipe()()
-	for _, w := range []io.Writer{c.std.out, c.std.err} {
+	for _, w := range []io.Writer{c.std.Out, c.std.Err} {
 		if s, ok := w.(*output.Stream); ok {
 			s.OnLoss(func(err error) {
 				if output.BrokenPipe(err) {
@@ -91,7 +91,7 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 
 	defer func() {
 		if err == nil && c.lost {
-			err = status(exitLost)
+			err = output.Exit(exitLost)
 		}
 	}()
 	a, closeAll, err := c.assemble(ctx)
@@ -113,12 +113,12 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 // a reader that has gone.
 func (c *command) interrupted(ctx context.Context, err error) error {
 	if output.BrokenPipe(context.Cause(ctx)) {
-		return status(exitBrokenPipe)
+		return output.Exit(exitBrokenPipe)
 	}
 	if err != nil && ctx.Err() != nil {
 		c.view.close()
-		fmt.Fprintln(c.std.err, "cubby-agent: interrupted")
-		return status(exitInterrupted)
+		fmt.Fprintln(c.std.Err, "cubby: interrupted")
+		return output.Exit(exitInterrupted)
 	}
 	return err
 }
