@@ -279,12 +279,7 @@ func (c Commands) signal(ctx context.Context, sel wireSelector, sig Signal) erro
 // call is a unary call of the process service.
 func (c Commands) call(ctx context.Context, method string, in, out any, header ...string) error {
 	err := rpc{s: c.s}.call(ctx, service+method, in, out, header...)
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNoSpace {
-		e = e.copied()
-		e.Code = CodeRateLimited // it has run out of something, but not of disk
-		err = e
-	}
-	return err
+	return recoded(err, CodeNoSpace, CodeRateLimited) // it has run out of something, but not of disk
 }
 
 func (c Commands) fail(ctx context.Context, op string, err error) error {

@@ -1,90 +1,40 @@
 package cubby
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Code says what kind of error an [Error] is. The codes map one to one to HTTP
-// statuses and to the errors of E2B's clients.
-type Code int
+// statuses and to the errors of E2B's clients. Its methods: String returns the code's
+// name, such as "not_found", and HTTPStatus the status that means it. Compare codes
+// with the constants: the numbers may change between versions.
+type Code = fault.Code
 
-// The codes. The zero Code is not used.
+// The codes, in the order of their HTTP statuses. The zero Code is not used.
 const (
-	CodeInvalidArgument  Code = iota + 1 // 400: the request makes no sense
-	CodeUnauthenticated                  // 401: no key or token, or a wrong one
-	CodePermissionDenied                 // 403: known, but not allowed
-	CodeNotFound                         // 404: no such sandbox, context, language, template or file
-	CodeTimeout                          // 408: it took too long
-	CodeConflict                         // 409: not in this state
-	CodeRateLimited                      // 429: too many requests or sandboxes
-	CodeCanceled                         // 499: the caller's context was cancelled
-	CodeInternal                         // 500: the server's own fault
-	CodeUnimplemented                    // 501: this server cannot do that
-	CodeSandboxGone                      // 502: the sandbox ended or cannot be reached
-	CodeUnavailable                      // 503: the server is not there, or not now
-	CodeIncompatible                     // 505: the two sides are of different versions
-	CodeNoSpace                          // 507: the sandbox's disk is full
-	CodePaused                           // 423: the sandbox is paused; Client.Connect resumes it
+	CodeInvalidArgument  = fault.InvalidArgument  // 400: the request makes no sense
+	CodeUnauthenticated  = fault.Unauthenticated  // 401: no key or token, or a wrong one
+	CodePermissionDenied = fault.PermissionDenied // 403: known, but not allowed
+	CodeNotFound         = fault.NotFound         // 404: no such sandbox, context, language, template or file
+	CodeTimeout          = fault.Timeout          // 408: it took too long
+	CodeConflict         = fault.Conflict         // 409: not in this state
+	CodePaused           = fault.Paused           // 423: the sandbox is paused; Client.Connect resumes it
+	CodeRateLimited      = fault.RateLimited      // 429: too many requests or sandboxes
+	CodeCanceled         = fault.Canceled         // 499: the caller's context was cancelled
+	CodeInternal         = fault.Internal         // 500: the server's own fault
+	CodeUnimplemented    = fault.Unimplemented    // 501: this server cannot do that
+	CodeSandboxGone      = fault.SandboxGone      // 502: the sandbox ended or cannot be reached
+	CodeUnavailable      = fault.Unavailable      // 503: the server is not there, or not now
+	CodeIncompatible     = fault.Incompatible     // 505: the two sides are of different versions
+	CodeNoSpace          = fault.NoSpace          // 507: the sandbox's disk is full
 )
 
-var codes = map[Code]struct {
-	name   string
-	status int
-}{
-	CodeInvalidArgument:  {"invalid_argument", http.StatusBadRequest},
-	CodeUnauthenticated:  {"unauthenticated", http.StatusUnauthorized},
-	CodePermissionDenied: {"permission_denied", http.StatusForbidden},
-	CodeNotFound:         {"not_found", http.StatusNotFound},
-	CodeTimeout:          {"timeout", http.StatusRequestTimeout},
-	CodeConflict:         {"conflict", http.StatusConflict},
-	CodeRateLimited:      {"rate_limited", http.StatusTooManyRequests},
-	CodeCanceled:         {"canceled", 499},
-	CodeInternal:         {"internal", http.StatusInternalServerError},
-	CodeUnimplemented:    {"unimplemented", http.StatusNotImplemented},
-	CodeSandboxGone:      {"sandbox_gone", http.StatusBadGateway},
-	CodeUnavailable:      {"unavailable", http.StatusServiceUnavailable},
-	CodeIncompatible:     {"incompatible", http.StatusHTTPVersionNotSupported},
-	CodeNoSpace:          {"no_space", http.StatusInsufficientStorage},
-	CodePaused:           {"paused", http.StatusLocked},
-}
-
-// String returns the code's name, such as "not_found".
-func (c Code) String() string {
-	if k, ok := codes[c]; ok {
-		return k.name
-	}
-	return fmt.Sprintf("code(%d)", int(c))
-}
-
-// HTTPStatus returns the HTTP status that means c; 500 for an unknown code.
-func (c Code) HTTPStatus() int {
-	if k, ok := codes[c]; ok {
-		return k.status
-	}
-	return http.StatusInternalServerError
-}
-
 // CodeFromHTTP returns the code for an HTTP status of 400 or more.
-func CodeFromHTTP(status int) Code {
-	for c, k := range codes {
-		if k.status == status {
-			return c
-		}
-	}
-	switch {
-	case status == http.StatusGatewayTimeout:
-		return CodeTimeout
-	case status == http.StatusMethodNotAllowed:
-		return CodeUnimplemented // a server that does not know the route
-	case status >= 400 && status < 500:
-		return CodeInvalidArgument
-	}
-	return CodeInternal
-}
+func CodeFromHTTP(status int) Code { return fault.FromHTTP(status) }
 
 // codeFromConnect maps the error codes of the Connect protocol, which the
 // filesystem calls speak.
@@ -116,66 +66,58 @@ func codeFromConnect(name string) (Code, bool) {
 	return 0, false
 }
 
-// Error is the one error type of this package. errors.Is finds in the errors of
-// [Files] what package io/fs has for them, too: fs.ErrNotExist, fs.ErrExist and
-// fs.ErrPermission. It does not change once it was returned.
-type Error struct {
-	Op   string // what was being done, such as "run code"
-	Code Code
-	Err  error  // never nil
-	Hint string // what to do about it; may be empty
-
-	status int // of the HTTP answer that said so; 0 if none did
-}
-
-// Error returns the operation, the cause and, in parentheses, the hint.
-func (e *Error) Error() string {
-	s := e.Err.Error()
-	if e.Op != "" {
-		s = e.Op + ": " + s
-	}
-	if e.Hint != "" {
-		s += " (" + e.Hint + ")"
-	}
-	return s
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// Error is the one error type of this package, and of all packages of this module:
+//
+//	type Error struct {
+//		Op         string        // what was being done, such as "run code"; may be empty
+//		Code       Code          // what kind of error it is
+//		Err        error         // the cause, which Unwrap returns; never nil
+//		Hint       string        // what to do about it; may be empty
+//		RetryAfter time.Duration // when to try again; 0 where the server does not say
+//	}
+//
+// Its Error method returns operation, cause and hint; Message leaves the hint out. Get
+// it with errors.AsType[*cubby.Error](err), or only its code with [CodeOf]. errors.Is
+// finds in the errors of [Files] what package io/fs has for them, too:
+// fs.ErrNotExist, fs.ErrExist and fs.ErrPermission.
+//
+// An error may be known to several goroutines: do not change one, copy it.
+type Error = fault.Error
 
 // CodeOf returns the code of the first [*Error] in err's tree, and 0 when there
 // is none.
-func CodeOf(err error) Code {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Code
-	}
-	return 0
-}
+func CodeOf(err error) Code { return fault.CodeOf(err) }
 
 // fail wraps err as an *Error unless it already is one, which it may name after
 // op, but leaves as it is: it may be somebody else's, too. Errors of a context
 // become CodeCanceled and CodeTimeout, whatever code says.
-func fail(op string, code Code, err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		if e.Op == "" {
-			e = e.copied()
-			e.Op = op
-		}
-		return e
+func fail(op string, code Code, err error) error { return fault.Wrap(op, code, err) }
+
+// recoded returns err with code to where it has code from.
+func recoded(err error, from, to Code) error {
+	e := fault.In(err)
+	if e == nil || e.Code != from {
+		return err
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		code = CodeCanceled
-	case errors.Is(err, context.DeadlineExceeded):
-		code = CodeTimeout
-	}
-	return &Error{Op: op, Code: code, Err: err}
+	other := *e
+	other.Code = to
+	return &other
 }
 
-// copied returns a copy that can be changed: an error may be known to others.
-func (e *Error) copied() *Error {
-	c := *e
-	return &c
+// answered is the cause of an error that a server answered.
+type answered struct {
+	status  int // of HTTP
+	message string
+}
+
+func (a *answered) Error() string { return a.message }
+
+// statusOf is the HTTP status of the answer that err comes from; 0 if none did.
+func statusOf(err error) int {
+	if a, ok := errors.AsType[*answered](err); ok {
+		return a.status
+	}
+	return 0
 }
 
 // fileError is the cause of an error about a file, which errors.Is finds to be of
@@ -201,12 +143,12 @@ func ofFile(err error) error {
 		kind = fs.ErrNotExist
 	case e.Code == CodePermissionDenied:
 		kind = fs.ErrPermission
-	case e.Code == CodeConflict && e.status == http.StatusConflict: // not one of the other reasons for a conflict
+	case e.Code == CodeConflict && statusOf(e) == http.StatusConflict: // not one of the other reasons for a conflict
 		kind = fs.ErrExist
 	default:
 		return err
 	}
-	e = e.copied()
-	e.Err = fileError{e.Err, kind}
-	return e
+	known := *e
+	known.Err = fileError{e.Err, kind}
+	return &known
 }

@@ -183,7 +183,8 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 		return err
 	}
 	if ok {
-		e = e.copied()
+		known := *e
+		e = &known
 	} else {
 		e = &Error{Code: CodeSandboxGone, Err: err}
 	}

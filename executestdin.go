@@ -131,7 +131,7 @@ func (f *feeder) send(b []byte, end bool) bool {
 	switch {
 	case err == nil:
 		return true
-	case e != nil && e.status == http.StatusGone, f.ctx.Err() != nil:
+	case statusOf(err) == http.StatusGone, f.ctx.Err() != nil:
 		// The code has ended, or reads no more.
 	case e != nil && (e.Code == CodeSandboxGone || e.Code == CodeUnavailable):
 		// The execution's own stream tells what has happened.

@@ -175,29 +175,31 @@ func (c *Client) versioned(call func(v2 bool) error) error {
 		return call(false)
 	}
 	err := call(true)
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.status != http.StatusNotFound && e.status != http.StatusMethodNotAllowed {
+	if !unknownCall(err) {
 		return err
 	}
-	switch old, _ := errors.AsType[*Error](call(false)); {
+	switch old := call(false); {
 	case old == nil:
 		c.v1.Store(true)
 		return nil
-	case old.status != http.StatusNotFound && old.status != http.StatusMethodNotAllowed:
+	case !unknownCall(old):
 		return old
 	}
 	return err // what the newest form says is what there is to say
+}
+
+// unknownCall reports whether a server may have answered err because it does not know
+// the call.
+func unknownCall(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusNotFound || status == http.StatusMethodNotAllowed
 }
 
 // ofSandbox sends a request of the control plane about the sandbox. One that has
 // ended is gone.
 func (s *Sandbox) ofSandbox(ctx context.Context, op, method, path string, query url.Values, in, out any) error {
 	err := s.client.control(ctx, method, path, query, in, out)
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNotFound {
-		e = e.copied()
-		e.Code = CodeSandboxGone
-		err = e
-	}
+	err = recoded(err, CodeNotFound, CodeSandboxGone)
 	if err != nil {
 		return fail(op, CodeUnavailable, err)
 	}
@@ -288,12 +290,7 @@ type LogEntry struct {
 // has forgotten it.
 func (s *Sandbox) Logs(ctx context.Context, since time.Time) ([]LogEntry, error) {
 	log, err := s.client.Logs(ctx, s.id, since)
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeNotFound {
-		e = e.copied()
-		e.Code = CodeSandboxGone
-		err = e
-	}
-	return log, err
+	return log, recoded(err, CodeNotFound, CodeSandboxGone)
 }
 
 // Logs is [Sandbox.Logs] of the sandbox of that id, which may have ended: a Cubby

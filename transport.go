@@ -169,23 +169,24 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 // of envd, of the Connect protocol, and plain text.
 func decodeError(resp *http.Response) *Error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // a cut message is still one
-	e := &Error{Code: CodeFromHTTP(resp.StatusCode), status: resp.StatusCode}
+	answer := func(text string) error { return &answered{resp.StatusCode, text} }
+	e := &Error{Code: CodeFromHTTP(resp.StatusCode), RetryAfter: retryAfter(resp.Header)}
 	var body struct {
 		Code    json.RawMessage `json:"code"` // a number, or Connect's word
 		Message string          `json:"message"`
 		Hint    string          `json:"hint"`
 	}
 	if resp.StatusCode < http.StatusBadRequest {
-		e.Err = fmt.Errorf("the server answered %s, which leads to %q", resp.Status, cut(resp.Header.Get("Location"), maxMessage))
+		e.Err = answer(fmt.Sprintf("the server answered %s, which leads to %q", resp.Status, cut(resp.Header.Get("Location"), maxMessage)))
 		e.Hint = "give the address that it leads to, if that is right: redirects are not followed, since the API key would follow them"
 		return e
 	}
-	message := strings.TrimSpace(string(b))
+	text := strings.TrimSpace(string(b))
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-		message = "" // a page of something else
+		text = "" // a page of something else
 	}
 	if json.Unmarshal(b, &body) == nil && body.Message != "" {
-		message = body.Message
+		text = body.Message
 		e.Hint = cut(body.Hint, maxMessage)
 		var word string
 		if json.Unmarshal(body.Code, &word) == nil {
@@ -194,11 +195,21 @@ func decodeError(resp *http.Response) *Error {
 			}
 		}
 	}
-	if message == "" {
-		message = "the server answered " + resp.Status
+	if text == "" {
+		text = "the server answered " + resp.Status
 	}
-	e.Err = errors.New(cut(message, maxMessage))
+	e.Err = answer(cut(text, maxMessage))
 	return e
+}
+
+// retryAfter is how long a server asks to wait, in whole seconds; 0 if it does not say,
+// and never more than an hour. It may say it as a date, too, which clocks can differ on.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(min(seconds, 3600)) * time.Second
 }
 
 // cut shortens s to at most n bytes of valid UTF-8.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 )
 
@@ -65,7 +64,7 @@ func (t *transport) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if t.ended(ctx, closeTime) || !t.listens(ctx) && t.ended(ctx, endTimeout) {
-		return &cubby.Error{Code: cubby.CodeUnavailable, Err: t.process.Err(), Hint: t.process.Hint()}
+		return t.process.Err()
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 )
@@ -25,7 +26,7 @@ func Open(ctx context.Context, cfg Config) (*Cubby, error) {
 	}
 	ch, socket, err := start(ctx, cfg)
 	if err != nil {
-		return nil, translate(err)
+		return nil, fault.Within("open", fault.Unavailable, err)
 	}
 	transport := newTransport(ch, socket)
 	child := &child{ch, transport}
@@ -82,17 +83,4 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 		Output: supervisor.Lines(cfg.Logger), StopTimeout: cfg.StopTimeout,
 	})
 	return c, dir.Socket(), err
-}
-
-// translate puts an error into this library's terms.
-func translate(err error) error {
-	e, ok := errors.AsType[*supervisor.Error](err)
-	if !ok {
-		return err
-	}
-	code := cubby.CodeUnavailable
-	if e.Mismatch {
-		code = cubby.CodeIncompatible
-	}
-	return &cubby.Error{Op: "open", Code: code, Err: e.Err, Hint: e.Hint}
 }

@@ -5,13 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/doctor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
@@ -74,18 +72,10 @@ type trial struct {
 func (t trial) Probe(ctx context.Context) error {
 	client, closeClient, err := t.open(ctx, t.cfg)
 	if err != nil {
-		return withHint(err)
+		return err
 	}
 	_, err = client.Create(ctx)
-	return withHint(errors.Join(err, closeClient()))
-}
-
-// withHint puts the remedy into the text, which is all that a check shows.
-func withHint(err error) error {
-	if e, ok := errors.AsType[*cubby.Error](err); ok && e.Hint != "" {
-		return fmt.Errorf("%w: %s", e.Err, e.Hint)
-	}
-	return err
+	return errors.Join(err, closeClient())
 }
 
 // tryNamespaces starts a process that does nothing as the child that holds the

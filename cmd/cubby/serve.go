@@ -22,6 +22,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -182,7 +183,7 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	}
 	select {
 	case <-c.Exited():
-		return errors.Join(&cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: c.Err(), Hint: c.Hint()}, c.Close())
+		return errors.Join(fault.Within("serve", fault.Unavailable, c.Err()), c.Close())
 	case s := <-signals:
 		log.Info("stopping", "signal", s.String())
 	}
@@ -205,7 +206,7 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	default:
 	}
 	if c.Failed() { // to record the ends of its sandboxes, for example
-		return &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: c.Err()}
+		return fault.Within("serve", fault.Unavailable, c.Err())
 	}
 	return nil
 }
@@ -218,7 +219,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	}
 	dir, err := supervisor.MakeRunDir()
 	if err != nil {
-		return nil, serveError(err)
+		return nil, fault.Within("serve", fault.Unavailable, err)
 	}
 	args := []string{
 		"--" + handshake.FlagDataDir, dataDir, "--" + handshake.FlagLogLevel, f.logLevel, "--" + handshake.FlagLogFormat, f.logFormat,
@@ -237,17 +238,9 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 		Output: std.err, StopTimeout: stopTimeout,
 	})
 	if err != nil {
-		return nil, serveError(err)
+		return nil, fault.Within("serve", fault.Unavailable, err)
 	}
 	return c, nil
-}
-
-// serveError puts an error into the terms that report knows.
-func serveError(err error) error {
-	if e, ok := errors.AsType[*supervisor.Error](err); ok {
-		return &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: e.Err, Hint: e.Hint}
-	}
-	return err
 }
 
 func listenTCP(address string) (*os.File, *net.TCPAddr, error) {

@@ -2,6 +2,8 @@
 // the sandboxes live, agree on before they speak E2B's protocol.
 package handshake
 
+import "github.com/cubby-sandbox/cubby/internal/fault"
+
 // Descriptors that the parent hands to the child.
 const (
 	FDListener = 3 // socket that already listens
@@ -31,10 +33,8 @@ const (
 // Hello is the child's one message, as JSON: it serves, or says why it cannot.
 type Hello struct {
 	Version string `json:"version"` // as package version's Build
-	Error   string `json:"error,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-	// Mismatch says that the builds differ.
-	Mismatch bool `json:"mismatch,omitempty"`
+	// Error is why it cannot serve; the parent returns the same error.
+	Error *fault.Wire `json:"error,omitempty"`
 	// NewKey is the API key that the first start of a server made. It is said
 	// here and nowhere else.
 	NewKey string `json:"new_key,omitempty"`

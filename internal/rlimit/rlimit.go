@@ -17,17 +17,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
-
-// Error is a limit that is too small.
-type Error struct {
-	Name string // as getrlimit(2) has it, such as "RLIMIT_NOFILE"
-	Err  error
-	Hint string // how to raise it
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
 
 // need is what one sandbox takes of a limit.
 type need struct {
@@ -149,8 +141,8 @@ func (n need) check(limit uint64) error {
 	if n.why != "" {
 		why = " (" + n.why + ")"
 	}
-	return &Error{
-		Name: n.name,
+	return &fault.Error{
+		Code: fault.Unavailable,
 		Err: fmt.Errorf("at most %s %s are allowed here (%s)%s; a sandbox needs %s%s",
 			n.show(limit), n.of, n.name, taken, n.show(n.least), why),
 		Hint: n.remedy(max(n.advise, 2*(used+n.least))),
@@ -199,7 +191,7 @@ func mostSandboxes(descriptors uint64) int {
 }
 
 // CheckSandboxes says whether a server has the descriptors for so many sandboxes:
-// nil or an *Error.
+// nil or a *fault.Error.
 func CheckSandboxes(count int) error {
 	if count <= MostSandboxes() {
 		return nil
@@ -207,8 +199,8 @@ func CheckSandboxes(count int) error {
 	n := needs[0]
 	limit, _ := get(n.resource)
 	value := uint64(count)*sandboxDescriptors + baseDescriptors
-	return &Error{
-		Name: n.name,
+	return &fault.Error{
+		Code: fault.Unavailable,
 		Err:  fmt.Errorf("at most %d %s are allowed here (%s); %d sandboxes need %d", limit.Max, n.of, n.name, count, value),
 		Hint: n.remedy(value) + fmt.Sprintf("; or serve at most %d sandboxes (--max-sandboxes)", MostSandboxes()),
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 )
 
@@ -29,7 +30,7 @@ func MakeRunDir() (_ *RunDir, err error) {
 	sweep(base)
 	path, err := os.MkdirTemp(base, handshake.RunPrefix)
 	if err != nil {
-		return nil, &Error{Err: err, Hint: "Cubby needs a writable folder for temporary files: set TMPDIR"}
+		return nil, &fault.Error{Code: fault.Unavailable, Err: err, Hint: "Cubby needs a writable folder for temporary files: set TMPDIR"}
 	}
 	d := &RunDir{Path: path}
 	defer func() {
@@ -74,7 +75,7 @@ func (d *RunDir) Listen() (*os.File, error) {
 		if errors.Is(err, syscall.EINVAL) {
 			hint = "the socket's path must be short: set TMPDIR to a shorter one"
 		}
-		return nil, &Error{Err: err, Hint: hint}
+		return nil, &fault.Error{Code: fault.Unavailable, Err: err, Hint: hint}
 	}
 	defer l.Close()
 	l.SetUnlinkOnClose(false)

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
@@ -37,16 +38,6 @@ const (
 	// has ended.
 	outputDelay = 2 * time.Second
 )
-
-// Error is a child that could not be started, with what to do about it.
-type Error struct {
-	Err      error
-	Hint     string
-	Mismatch bool // the binary is of another version
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
 
 // Config says what to start.
 type Config struct {
@@ -84,7 +75,8 @@ type Child struct {
 }
 
 // Start returns once the child serves. It takes over cfg.RunDir, also when it
-// fails. Its errors are *Error, or ctx's.
+// fails. Its errors have codes: fault.Incompatible for a binary of another build, that
+// of the child where that could not start, ctx's, else fault.Unavailable.
 func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	c := &Child{exited: make(chan struct{}), swept: make(chan struct{}), runDir: cfg.RunDir, tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
 	defer func() {
@@ -92,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 			c.cleanUp()
 		}
 	}()
-	if err := checkLimits(rlimit.Check); err != nil {
+	if err := rlimit.Check(); err != nil {
 		return nil, err
 	}
 	readyR, readyW, err := os.Pipe()
@@ -124,11 +116,11 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	c.cmd.WaitDelay = outputDelay
 	if err := c.cmd.Start(); err != nil {
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
-			if tight := checkLimits(rlimit.Explain); tight != nil {
+			if tight := rlimit.Explain(); tight != nil {
 				return nil, tight
 			}
 		}
-		return nil, &Error{Err: fmt.Errorf("start sandbox process: %w", err), Hint: namespace.Hint(err)}
+		return nil, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("start sandbox process: %w", err), Hint: namespace.Hint(err)}
 	}
 	readyW.Close()
 	go func() {
@@ -151,12 +143,12 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 
 func (c *Child) check(h handshake.Hello) error {
 	switch {
-	case h.Mismatch || h.Version != version.Build():
-		return &Error{Mismatch: true, Err: fmt.Errorf("%s is %.40q, this program needs %s: %s",
+	case h.Version != version.Build():
+		return &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s is %.40q, this program needs %s: %s",
 			c.cmd.Path, h.Version, version.Build(), version.Differ(version.Build(), fmt.Sprintf("%.40s", h.Version))),
 			Hint: "build both of the same source (`make build` makes cubby), or name the right binary with CUBBY_BINARY"}
-	case h.Error != "":
-		e := &Error{Err: errors.New(h.Error), Hint: h.Hint}
+	case h.Error != nil:
+		e := h.Error.Fault()
 		if e.Hint == "" {
 			e.Hint = "run `cubby doctor` to see what this machine lacks"
 		}
@@ -179,36 +171,28 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 	if err == nil {
 		err = json.Unmarshal(line, &h)
 	}
+	_, otherForm := errors.AsType[*json.UnmarshalTypeError](err) // of a field; the others are there
 	switch {
-	case err == nil:
+	case err == nil, otherForm && h.Version != "" && h.Version != version.Build():
 		return h, nil
 	case ctx.Err() != nil:
 		return h, ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return h, &Error{Err: fmt.Errorf("%s did not start within %v", c.cmd.Path, startTimeout), Hint: "run `cubby doctor`"}
+		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s did not start within %v", c.cmd.Path, startTimeout), Hint: "run `cubby doctor`"}
 	}
 	// It ended without a word: an older cubby, or none at all.
 	select {
 	case <-c.exited:
 	case <-time.After(c.timeout):
 	}
-	if tight := checkLimits(rlimit.Explain); tight != nil {
+	if tight := rlimit.Explain(); tight != nil {
 		return h, tight
 	}
 	if _, killed := killedBy(c.cmd.ProcessState); killed || c.crashed() {
-		return h, &Error{Err: fmt.Errorf("%s ended while it started: %w", c.cmd.Path, c.Err()), Hint: c.Hint()}
+		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s ended while it started: %w", c.cmd.Path, c.end()), Hint: c.hint()}
 	}
-	return h, &Error{Mismatch: true, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
+	return h, &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
 		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
-}
-
-// checkLimits puts what a check of limits says into this package's terms.
-func checkLimits(check func() error) error {
-	err := check()
-	if e, ok := errors.AsType[*rlimit.Error](err); ok {
-		return &Error{Err: e.Err, Hint: e.Hint}
-	}
-	return err
 }
 
 // Exited is closed when the child has ended, whoever ended it.
@@ -218,8 +202,13 @@ func (c *Child) Exited() <-chan struct{} { return c.exited }
 // closed.
 func (c *Child) Failed() bool { return c.cmd.ProcessState == nil || !c.cmd.ProcessState.Success() }
 
-// Err is how the child ended; only for after Exited is closed.
+// Err is how the child ended, and what to do about it; only for after Exited is closed.
 func (c *Child) Err() error {
+	return &fault.Error{Code: fault.Unavailable, Err: c.end(), Hint: c.hint()}
+}
+
+// end is how the child ended.
+func (c *Child) end() error {
 	const who = "the server of the sandboxes"
 	state := c.cmd.ProcessState
 	if state == nil {
@@ -240,8 +229,8 @@ func (c *Child) Err() error {
 	return fmt.Errorf("%s ended: %w", who, c.waitErr)
 }
 
-// Hint is what to do about Err; it may be empty.
-func (c *Child) Hint() string {
+// hint is what to do about the child's end; it may be empty.
+func (c *Child) hint() string {
 	signal, ok := killedBy(c.cmd.ProcessState)
 	switch {
 	case ok && signal == unix.SIGKILL:
@@ -307,7 +296,7 @@ func (c *Child) cleanUp() {
 }
 
 // FindBinary returns the cubby that configured names, else $CUBBY_BINARY, else the
-// running program if it is cubby, else `cubby` on PATH. Its errors are *Error.
+// running program if it is cubby, else `cubby` on PATH.
 func FindBinary(configured string) (string, error) {
 	const remedy = "build it with `make` and put bin/cubby on PATH, or name it with Config.Binary or CUBBY_BINARY"
 	for _, c := range []struct{ path, from string }{{configured, "Config.Binary"}, {os.Getenv("CUBBY_BINARY"), "CUBBY_BINARY"}} {
@@ -316,7 +305,7 @@ func FindBinary(configured string) (string, error) {
 		}
 		path, err := exec.LookPath(c.path)
 		if err != nil {
-			return "", &Error{Err: fmt.Errorf("%s: %w", c.from, err), Hint: remedy}
+			return "", &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s: %w", c.from, err), Hint: remedy}
 		}
 		return filepath.Abs(path)
 	}
@@ -325,7 +314,7 @@ func FindBinary(configured string) (string, error) {
 	}
 	path, err := exec.LookPath("cubby")
 	if err != nil {
-		return "", &Error{Err: errors.New("the cubby binary was not found"), Hint: remedy}
+		return "", &fault.Error{Code: fault.Unavailable, Err: errors.New("the cubby binary was not found"), Hint: remedy}
 	}
 	return filepath.Abs(path)
 }

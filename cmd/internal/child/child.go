@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
@@ -29,6 +28,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -53,36 +53,6 @@ type Options struct {
 	RequireContextToken bool // see server.Config
 }
 
-// hinted is an error with its remedy.
-type hinted struct {
-	error
-	hint string
-}
-
-func (h hinted) Unwrap() error { return h.error }
-
-// describe splits an error into what happened and the remedy that it carries.
-func describe(err error) (message, hint string) {
-	var h hinted
-	var t *template.Error
-	var c *cubby.Error
-	var l *rlimit.Error
-	switch {
-	case errors.As(err, &l):
-		return err.Error(), l.Hint
-	case errors.As(err, &h):
-		return err.Error(), h.hint
-	case errors.As(err, &t):
-		return err.Error(), t.Hint
-	case errors.As(err, &c):
-		if c.Op != "" {
-			return c.Op + ": " + c.Err.Error(), c.Hint
-		}
-		return c.Err.Error(), c.Hint
-	}
-	return err.Error(), ""
-}
-
 // ErrTold is in an error that the parent was told, and will say.
 var ErrTold = errors.New("told the parent")
 
@@ -99,14 +69,12 @@ func Serve(ctx context.Context, opts Options) error {
 		ready.Close()
 	}
 	refuse := func(err error) error {
-		message, hint := describe(err)
-		hello(handshake.Hello{Error: message, Hint: hint})
+		hello(handshake.Hello{Error: fault.ToWire(fault.Unavailable, err)})
 		return errors.Join(ErrTold, err)
 	}
 	if opts.Expect != version.Build() {
-		err := fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Build(), opts.Expect)
-		hello(handshake.Hello{Error: err.Error(), Mismatch: true})
-		return errors.Join(ErrTold, err)
+		return refuse(&fault.Error{Code: fault.Incompatible,
+			Err: fmt.Errorf("this cubby is %s, the program that started it wants %s", version.Build(), opts.Expect)})
 	}
 	kind, err := opts.Engines.Lookup(opts.Engine)
 	if err != nil {
@@ -217,7 +185,8 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	// What is mounted here must not reach the host, and what the host unmounts
 	// must not stay busy here.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return p, hinted{fmt.Errorf("mount namespace: %w", err), "run `cubby doctor`: this process needs a mount namespace of its own"}
+		return p, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("mount namespace: %w", err),
+			Hint: "run `cubby doctor`: this process needs a mount namespace of its own"}
 	}
 	tools, err := template.Find(ctx, template.Options{Python: opts.Python, Node: opts.Node})
 	if err != nil {

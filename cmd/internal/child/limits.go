@@ -2,11 +2,11 @@ package child
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
 )
 
@@ -53,8 +53,8 @@ func blame(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if tight, ok := errors.AsType[*rlimit.Error](rlimit.Explain()); ok {
-		return fmt.Errorf("%w: %w; %s", err, tight, tight.Hint)
+	if tight := fault.In(rlimit.Explain()); tight != nil {
+		return &fault.Error{Code: fault.Internal, Err: fmt.Errorf("%w: %w; %s", err, tight.Err, tight.Hint)}
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -34,7 +35,7 @@ func (p *private) openStore(ctx context.Context, dir string) error {
 func (p *private) takeUp(ctx context.Context) error {
 	found, err := p.host.Recover(ctx)
 	if err != nil {
-		return fmt.Errorf("records of earlier sandboxes: %w", err)
+		return fault.Within("records of earlier sandboxes", fault.Unavailable, err)
 	}
 	p.recovered = found.Ended
 	return nil
@@ -45,7 +46,7 @@ func (p *private) takeUp(ctx context.Context) error {
 // start that failed would never be shown.
 func (p *private) firstKey(ctx context.Context) (err error) {
 	if _, p.newKey, _, err = p.store.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("first team and key: %w", err)
+		return fault.Within("first team and key", fault.Unavailable, err)
 	}
 	return nil
 }
@@ -144,7 +145,7 @@ func (r recorder) record(b store.Sandbox) (host.Record, error) {
 	const hint = "the database was changed by other means, or is of another folder: restore the folder from a backup"
 	var open settings
 	if err := json.Unmarshal(b.Settings, &open); err != nil {
-		return host.Record{}, hinted{fmt.Errorf("record of sandbox %s: %w", b.ID, err), hint}
+		return host.Record{}, &fault.Error{Code: fault.Internal, Err: fmt.Errorf("record of sandbox %s: %w", b.ID, err), Hint: hint}
 	}
 	var hidden sealed
 	// Nothing is sealed of what has ended, and was by the first version of Cubby.
@@ -154,7 +155,7 @@ func (r recorder) record(b store.Sandbox) (host.Record, error) {
 			err = json.Unmarshal(plain, &hidden)
 		}
 		if err != nil {
-			return host.Record{}, hinted{fmt.Errorf("record of sandbox %s: %w", b.ID, err), hint}
+			return host.Record{}, &fault.Error{Code: fault.Internal, Err: fmt.Errorf("record of sandbox %s: %w", b.ID, err), Hint: hint}
 		}
 	}
 	return host.Record{

@@ -18,6 +18,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -217,8 +218,8 @@ func TestSwappedRecords(t *testing.T) {
 			h := host.New(host.Config{Engine: &hosttest.Engine{}, Recorder: r.recorder, Key: r.key})
 			defer h.Close()
 			_, err = h.Recover(context.Background())
-			if message, hint := describe(err); err == nil || !strings.Contains(message, "record of sandbox") || !strings.Contains(hint, "backup") {
-				t.Errorf("a start says %q, %q", message, hint)
+			if e := fault.In(err); e == nil || !strings.Contains(e.Message(), "record of sandbox") || !strings.Contains(e.Hint, "backup") {
+				t.Errorf("a start says %v", err)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
-	"github.com/cubby-sandbox/cubby/internal/rlimit"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // machine is a host whose files are those given; others are as on a healthy one.
@@ -126,7 +126,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	tight := &rlimit.Error{Name: "RLIMIT_NOFILE", Err: errors.New("at most 128 open files are allowed here"), Hint: "raise it: `ulimit -n 4096`"}
+	tight := &fault.Error{Err: errors.New("at most 128 open files are allowed here"), Hint: "raise it: `ulimit -n 4096`"}
 	expect(t, limits(nil, 1<<20), OK, "as many sandboxes as memory holds", "")
 	expect(t, limits(nil, 1000), OK, "enough for 1000 sandboxes", "")
 	expect(t, limits(nil, 8), Warn, "enough for 8 sandboxes", "ulimit -n")

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/rlimit"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -133,18 +133,18 @@ func engine(ctx context.Context, opts Options) Check {
 		name += " " + opts.EngineCommit
 	}
 	if err := opts.Engine.Probe(ctx); err != nil {
-		return Check{Name: "engine", Status: Fail, Detail: name + " cannot run here: " + err.Error(), Remedy: remedyOf(err)}
+		detail, remedy := split(err)
+		return Check{Name: "engine", Status: Fail, Detail: name + " cannot run here: " + detail, Remedy: remedy}
 	}
 	return Check{Name: "engine", Status: OK, Detail: name + " can run here"}
 }
 
-// remedyOf finds the remedy that an error carries apart from its text.
-func remedyOf(err error) string {
-	var t *template.Error
-	if errors.As(err, &t) {
-		return t.Hint
+// split returns what went wrong, and the remedy if the error carries one.
+func split(err error) (detail, remedy string) {
+	if e := fault.In(err); e != nil {
+		return e.Err.Error(), e.Hint
 	}
-	return ""
+	return err.Error(), ""
 }
 
 // namespaces tells whether this user may have user namespaces, and which
@@ -243,7 +243,8 @@ func cgroups(m *cgroup.Manager, err error) (c Check, unenforced []string) {
 func toolchain(ctx context.Context, r *Report, opts template.Options) {
 	tc, err := template.Find(ctx, opts)
 	if err != nil {
-		r.add(Check{Name: "toolchain", Status: Fail, Detail: err.Error(), Remedy: remedyOf(err)})
+		detail, remedy := split(err)
+		r.add(Check{Name: "toolchain", Status: Fail, Detail: detail, Remedy: remedy})
 		return
 	}
 	languages := []struct {

@@ -1,15 +1,12 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cubby-sandbox/cubby/internal/rlimit"
 )
 
 // defaultDisk is what a sandbox may write if nothing else was asked for.
@@ -90,16 +87,17 @@ const (
 )
 
 // limits tells whether the limits that this user's processes inherit are enough
-// for a sandbox (tight is an *rlimit.Error if not), and for how many of them there
+// for a sandbox (tight says which is not), and for how many of them there
 // are descriptors.
 func limits(tight error, most int) Check {
 	c := Check{Name: "process limits", Status: OK, Detail: "enough for " + strconv.Itoa(most) + " sandboxes"}
 	if most >= mostSandboxes {
 		c.Detail = "enough for as many sandboxes as memory holds"
 	}
-	switch e, ok := errors.AsType[*rlimit.Error](tight); {
-	case ok:
-		c.Status, c.Detail, c.Remedy = Fail, e.Error(), e.Hint
+	switch {
+	case tight != nil:
+		c.Status = Fail
+		c.Detail, c.Remedy = split(tight)
 	case most < fewSandboxes:
 		c.Status, c.Remedy = Warn, "a server can hold more with a higher limit of open files: ulimit -n 4096"
 	}

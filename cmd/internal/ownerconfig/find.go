@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Server is a server that a command talks to, and what said so.
@@ -43,7 +43,7 @@ type Options struct {
 // whose key goes to the file's own server only. getenv is os.Getenv.
 //
 // SandboxURL is empty where the environment decides about it: [cubby.NewClient]
-// reads it then. The errors are of type [cubby.Error] and say what to do.
+// reads it then. The errors are of type [fault.Error] and say what to do.
 //
 // A key travels with each request, so that plain HTTP to another machine is
 // refused unless opts allow it.
@@ -126,16 +126,16 @@ func noServer(path string, err error) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err // the file cannot be used, and says why
 	}
-	return &cubby.Error{
-		Op: "find a server", Code: cubby.CodeUnavailable, Err: why,
+	return &fault.Error{
+		Op: "find a server", Code: fault.Unavailable, Err: why,
 		Hint: "the first start of `cubby serve` writes that file; for another server set " + URLVariable + " and " + KeyVariable +
 			", which `cubby keys create` makes on the server's machine",
 	}
 }
 
 func noKey(s Server, file Config, path string) error {
-	e := &cubby.Error{
-		Op: "find an API key", Code: cubby.CodeUnauthenticated, Err: fmt.Errorf("there is none for %v", s),
+	e := &fault.Error{
+		Op: "find an API key", Code: fault.Unauthenticated, Err: fmt.Errorf("there is none for %v", s),
 		Hint: "set " + KeyVariable + "; on the server's machine `cubby keys create` makes a key",
 	}
 	if file.APIKey != "" && s.URLFrom != path {
@@ -215,5 +215,5 @@ func redacted(address string) string {
 }
 
 func wrong(err error, hint string) error {
-	return &cubby.Error{Op: "find a server", Code: cubby.CodeInvalidArgument, Err: err, Hint: hint}
+	return &fault.Error{Op: "find a server", Code: fault.InvalidArgument, Err: err, Hint: hint}
 }

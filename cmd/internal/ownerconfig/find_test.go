@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // home is a user's environment whose configuration file has that content; none if
@@ -90,34 +90,34 @@ func TestFindRefuses(t *testing.T) {
 		file string
 		opts Options
 		env  env
-		code cubby.Code
+		code fault.Code
 		says []string
 	}{
-		{"nothing", "", Options{}, nil, cubby.CodeUnavailable, []string{"E2B_API_URL is not set, and there is no FILE", "cubby serve"}},
-		{"a key alone", "", Options{}, env{"E2B_API_KEY": "e2b_secret"}, cubby.CodeUnavailable, []string{"there is no FILE"}},
-		{"a file that names none", `{"api_key":"e2b_secret"}`, Options{}, nil, cubby.CodeUnavailable, []string{"FILE names no server"}},
-		{"a malformed file", "garbage", Options{}, nil, cubby.CodeUnavailable, []string{"FILE: not a JSON object", "move it away"}},
-		{"a malformed file that may have the key", "garbage", Options{URL: "https://h"}, nil, cubby.CodeUnavailable, []string{"FILE: not a JSON object"}},
+		{"nothing", "", Options{}, nil, fault.Unavailable, []string{"E2B_API_URL is not set, and there is no FILE", "cubby serve"}},
+		{"a key alone", "", Options{}, env{"E2B_API_KEY": "e2b_secret"}, fault.Unavailable, []string{"there is no FILE"}},
+		{"a file that names none", `{"api_key":"e2b_secret"}`, Options{}, nil, fault.Unavailable, []string{"FILE names no server"}},
+		{"a malformed file", "garbage", Options{}, nil, fault.Unavailable, []string{"FILE: not a JSON object", "move it away"}},
+		{"a malformed file that may have the key", "garbage", Options{URL: "https://h"}, nil, fault.Unavailable, []string{"FILE: not a JSON object"}},
 		{"the file's key for another server", `{"api_url":"http://u:pw@127.0.0.1:8080","api_key":"e2b_secret"}`, Options{URL: "http://127.0.0.1:9090"}, nil,
-			cubby.CodeUnauthenticated, []string{"none for http://127.0.0.1:9090 (from --server)", "FILE keeps a key for http://u:xxxxx@127.0.0.1:8080 only", "set E2B_API_KEY"}},
+			fault.Unauthenticated, []string{"none for http://127.0.0.1:9090 (from --server)", "FILE keeps a key for http://u:xxxxx@127.0.0.1:8080 only", "set E2B_API_KEY"}},
 		{"another scheme is another server", `{"api_url":"https://h","api_key":"e2b_secret"}`, Options{URL: "http://h:443"}, nil,
-			cubby.CodeUnauthenticated, []string{"FILE keeps a key for https://h only"}},
-		{"no key at all", `{"api_url":"https://h"}`, Options{}, nil, cubby.CodeUnauthenticated, []string{"none for https://h (from FILE)", "cubby keys create"}},
-		{"no URL", local, Options{URL: "127.0.0.1:8080"}, nil, cubby.CodeInvalidArgument, []string{"--server", "write it like http://"}},
-		{"no URL in the environment", "", Options{}, env{"E2B_API_URL": "localhost"}, cubby.CodeInvalidArgument, []string{"E2B_API_URL"}},
-		{"a key of two lines", "", Options{URL: "https://h"}, env{"E2B_API_KEY": "e2b_secret\nX: y"}, cubby.CodeInvalidArgument, []string{"E2B_API_KEY has characters"}},
-		{"plain HTTP to another machine", "", Options{URL: "http://192.0.2.1:8080"}, env{"E2B_API_KEY": "e2b_secret"}, cubby.CodeInvalidArgument,
+			fault.Unauthenticated, []string{"FILE keeps a key for https://h only"}},
+		{"no key at all", `{"api_url":"https://h"}`, Options{}, nil, fault.Unauthenticated, []string{"none for https://h (from FILE)", "cubby keys create"}},
+		{"no URL", local, Options{URL: "127.0.0.1:8080"}, nil, fault.InvalidArgument, []string{"--server", "write it like http://"}},
+		{"no URL in the environment", "", Options{}, env{"E2B_API_URL": "localhost"}, fault.InvalidArgument, []string{"E2B_API_URL"}},
+		{"a key of two lines", "", Options{URL: "https://h"}, env{"E2B_API_KEY": "e2b_secret\nX: y"}, fault.InvalidArgument, []string{"E2B_API_KEY has characters"}},
+		{"plain HTTP to another machine", "", Options{URL: "http://192.0.2.1:8080"}, env{"E2B_API_KEY": "e2b_secret"}, fault.InvalidArgument,
 			[]string{"192.0.2.1:8080 is on another machine", "https", "ssh -L 8080:127.0.0.1:8080 192.0.2.1", "--plain-http"}},
-		{"to a name", "", Options{}, env{"E2B_API_URL": "http://localhost.example", "E2B_API_KEY": "e2b_secret"}, cubby.CodeInvalidArgument, []string{"another machine"}},
+		{"to a name", "", Options{}, env{"E2B_API_URL": "http://localhost.example", "E2B_API_KEY": "e2b_secret"}, fault.InvalidArgument, []string{"another machine"}},
 		{"to another machine's sandboxes", "", Options{}, env{"E2B_API_URL": "https://h", "E2B_SANDBOX_URL": "http://h", "E2B_API_KEY": "e2b_secret"},
-			cubby.CodeInvalidArgument, []string{"http://h is on another machine"}},
-		{"a file of another machine", `{"api_url":"http://h","api_key":"e2b_secret"}`, Options{}, nil, cubby.CodeInvalidArgument, []string{"another machine"}},
+			fault.InvalidArgument, []string{"http://h is on another machine"}},
+		{"a file of another machine", `{"api_url":"http://h","api_key":"e2b_secret"}`, Options{}, nil, fault.InvalidArgument, []string{"another machine"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			getenv, path := home(t, test.file, test.env)
 			got, err := Find(test.opts, getenv)
-			if got != (Server{}) || cubby.CodeOf(err) != test.code {
-				t.Fatalf("%+v, %v: %v", got, cubby.CodeOf(err), err)
+			if got != (Server{}) || fault.CodeOf(err) != test.code {
+				t.Fatalf("%+v, %v: %v", got, fault.CodeOf(err), err)
 			}
 			said := strings.ReplaceAll(err.Error(), path, "FILE")
 			for _, want := range test.says {

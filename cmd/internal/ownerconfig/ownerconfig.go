@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/fileowner"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Config is the content of the file. Fields may be empty.
@@ -187,5 +187,5 @@ func CheckURL(address string) error {
 }
 
 func fail(op string, err error, hint string) error {
-	return &cubby.Error{Op: op, Code: cubby.CodeUnavailable, Err: err, Hint: hint}
+	return &fault.Error{Op: op, Code: fault.Unavailable, Err: err, Hint: hint}
 }

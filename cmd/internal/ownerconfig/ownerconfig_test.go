@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 var example = Config{APIURL: "http://127.0.0.1:8080", SandboxURL: "http://127.0.0.1:8080/?a&b", APIKey: "e2b_" + strings.Repeat("ab", 20)}
@@ -113,7 +113,7 @@ func TestLoadRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := Load(path)
-			e, ok := errors.AsType[*cubby.Error](err)
+			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || !strings.Contains(e.Err.Error(), test.says) || !strings.Contains(e.Err.Error(), path) || e.Hint == "" {
 				t.Fatalf("%+v, %v", c, err)
 			}
@@ -151,7 +151,7 @@ func TestLoadOthers(t *testing.T) {
 		t.Skip(err) // a container's root may not
 	}
 	c, err := Load(path)
-	e, ok := errors.AsType[*cubby.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || !strings.Contains(e.Error(), "another user (uid 12345)") || !strings.Contains(e.Hint, "chown 0 "+path) || c != (Config{}) {
 		t.Errorf("%+v, %v", c, err)
 	}

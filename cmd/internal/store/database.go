@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 const damagedHint = "nothing was changed; restore the folder from a backup, or move its cubby.db* files away to start with new keys"
@@ -50,7 +50,7 @@ func prepareDatabase(ctx context.Context, dir, path string, migrations []string)
 	}
 	switch {
 	case version > len(migrations):
-		return &cubby.Error{Op: opOpen, Code: cubby.CodeIncompatible,
+		return &fault.Error{Op: opOpen, Code: fault.Incompatible,
 			Err:  fmt.Errorf("%s was written by a newer Cubby (its schema is %d, this one knows %d)", path, version, len(migrations)),
 			Hint: "use that version, or name another folder with --data-dir; nothing was changed"}
 	case version < len(migrations):

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/fileowner"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // DefaultDir returns the data folder of a user who names none: /var/lib/cubby
@@ -95,7 +95,7 @@ func lockDir(ctx context.Context, dir string) (release func() error, err error) 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(&cubby.Error{Op: opOpen, Code: cubby.CodeUnavailable,
+			return nil, errors.Join(&fault.Error{Op: opOpen, Code: fault.Unavailable,
 				Err: fmt.Errorf("%s: another process is making the database: %w", dir, ctx.Err())}, f.Close())
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -116,7 +116,7 @@ func (s *Store) LockServer(ctx context.Context) (release func() error, err error
 func lockServer(ctx context.Context, dir string) (release func() error, err error) {
 	deadline := time.Now().Add(lockWait)
 	for {
-		if release, err = tryLockServer(dir); cubby.CodeOf(err) != cubby.CodeConflict || time.Now().After(deadline) {
+		if release, err = tryLockServer(dir); fault.CodeOf(err) != fault.Conflict || time.Now().After(deadline) {
 			return release, err
 		}
 		select {
@@ -144,7 +144,7 @@ func tryLockServer(dir string) (release func() error, err error) {
 		if pid := strings.TrimSpace(string(text[:n])); pid != "" {
 			other += " (process " + pid + ")"
 		}
-		return nil, &cubby.Error{Op: opOpen, Code: cubby.CodeConflict, Err: fmt.Errorf("%s: %s uses this data folder", dir, other),
+		return nil, &fault.Error{Op: opOpen, Code: fault.Conflict, Err: fmt.Errorf("%s: %s uses this data folder", dir, other),
 			Hint: "end that one first, or name another folder with --data-dir"}
 	}
 	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("%d\n", os.Getpid()))); err != nil {
@@ -162,7 +162,7 @@ func writeAt(f *os.File, text string) error {
 const opOpen = "open the data folder"
 
 func refuse(err error, hint string) error {
-	return &cubby.Error{Op: opOpen, Code: cubby.CodeUnavailable, Err: err, Hint: hint}
+	return &fault.Error{Op: opOpen, Code: fault.Unavailable, Err: err, Hint: hint}
 }
 
 // unreadable is an error of the filesystem.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // What must hold between processes is tested with processes: this test binary
@@ -140,7 +140,7 @@ var helpers = map[string]func(ctx context.Context, dir string) error{
 	// Says what Open says.
 	"open": func(ctx context.Context, dir string) error {
 		s, err := Open(ctx, dir)
-		if e, ok := errors.AsType[*cubby.Error](err); ok {
+		if e, ok := errors.AsType[*fault.Error](err); ok {
 			fmt.Printf("%v | %s\n", e.Err, e.Hint)
 			return nil
 		}

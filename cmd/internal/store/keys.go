@@ -15,7 +15,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // DefaultTeam is the name of the team that is there without being asked for.
@@ -323,5 +323,5 @@ func checkName(op, name string) error {
 }
 
 func badName(op, why string) error {
-	return &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: errors.New(why)}
+	return &fault.Error{Op: op, Code: fault.InvalidArgument, Err: errors.New(why)}
 }

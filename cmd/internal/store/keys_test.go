@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 func TestTeams(t *testing.T) {
@@ -56,12 +56,12 @@ func TestNames(t *testing.T) {
 			if test.ok && (err != nil || k.Name != test.name) {
 				t.Errorf("%q: %v", k.Name, err)
 			}
-			if !test.ok && cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+			if !test.ok && fault.CodeOf(err) != fault.InvalidArgument {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	if _, err := s.CreateTeam(t.Context(), ""); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+	if _, err := s.CreateTeam(t.Context(), ""); fault.CodeOf(err) != fault.InvalidArgument {
 		t.Errorf("a team without a name: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 func TestDefaultDir(t *testing.T) {
@@ -313,7 +313,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func checkRefusal(t *testing.T, err error, dir, says, hint string) {
 	t.Helper()
-	e, ok := errors.AsType[*cubby.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || e.Op != opOpen || e.Code == 0 {
 		t.Fatalf("not an *Error: %#v", err)
 	}
@@ -448,7 +448,7 @@ func TestContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := s.PutSandbox(ctx, testSandbox(team, "i1")); !errors.Is(err, context.DeadlineExceeded) || cubby.CodeOf(err) != cubby.CodeTimeout {
+	if err := s.PutSandbox(ctx, testSandbox(team, "i1")); !errors.Is(err, context.DeadlineExceeded) || fault.CodeOf(err) != fault.Timeout {
 		t.Errorf("while another writes: %v", err)
 	}
 	if _, err := s.Sandbox(t.Context(), "i1"); !errors.Is(err, ErrNotFound) {
@@ -466,7 +466,7 @@ func TestContext(t *testing.T) {
 		"put": s.PutSandbox(canceled, testSandbox(team, "i2")),
 		"key": func() error { _, err := s.TeamOfKey(canceled, ""); return err }(),
 	} {
-		if cubby.CodeOf(err) != cubby.CodeCanceled {
+		if fault.CodeOf(err) != fault.Canceled {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -531,7 +531,7 @@ func TestMigrations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer release()
-			if err := prepare(t, dir, newer); cubby.CodeOf(err) != cubby.CodeConflict || version(t, dir) != len(older) {
+			if err := prepare(t, dir, newer); fault.CodeOf(err) != fault.Conflict || version(t, dir) != len(older) {
 				t.Errorf("%v", err)
 			}
 		})

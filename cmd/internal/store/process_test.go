@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // TestFirstStartOfMany: of processes that start at once on no folder, one makes
@@ -152,7 +152,7 @@ func TestLockServer(t *testing.T) {
 	once, cancel := context.WithCancel(t.Context()) // without the wait
 	cancel()
 	_, err := s.LockServer(once)
-	if cubby.CodeOf(err) != cubby.CodeConflict || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", p.cmd.Process.Pid)) || !strings.Contains(err.Error(), s.Dir()) {
+	if fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", p.cmd.Process.Pid)) || !strings.Contains(err.Error(), s.Dir()) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Keys(t.Context()); err != nil {
@@ -163,7 +163,7 @@ func TestLockServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.LockServer(once); cubby.CodeOf(err) != cubby.CodeConflict {
+	if _, err := s.LockServer(once); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("twice in one process: %v", err)
 	}
 	if err := release(); err != nil {

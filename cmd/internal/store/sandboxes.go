@@ -10,7 +10,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Sandbox is the record of a sandbox, whatever became of it.
@@ -70,7 +70,7 @@ func (s *Store) PutSandbox(ctx context.Context, b Sandbox) error {
 		return s.fail(op, err)
 	}
 	if len(metadata) > maxMetadata {
-		return &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("metadata is longer than %d bytes", maxMetadata)}
+		return &fault.Error{Op: op, Code: fault.InvalidArgument, Err: fmt.Errorf("metadata is longer than %d bytes", maxMetadata)}
 	}
 	ended := !b.EndedAt.IsZero()
 	if b.Metadata == nil || ended && len(metadata) > keepEndedMetadata {

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 func TestSandboxes(t *testing.T) {
@@ -90,7 +90,7 @@ func TestSandboxBounds(t *testing.T) {
 	ctx := t.Context()
 	b := testSandbox(team, "i1")
 	b.Metadata = map[string]string{"k": strings.Repeat("x", maxMetadata)}
-	if err := s.PutSandbox(ctx, b); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+	if err := s.PutSandbox(ctx, b); fault.CodeOf(err) != fault.InvalidArgument {
 		t.Errorf("much metadata: %v", err)
 	}
 	b.Metadata, b.Settings = nil, nil

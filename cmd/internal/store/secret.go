@@ -25,7 +25,7 @@ const keyHint = "it belongs to the database beside it: restore both from the sam
 // random bytes that only its owner may read. Whoever has it can make every
 // sandbox's tokens and read what is sealed in the records. One that is missing
 // where there was one, cannot be read or is another than before is an error, as a
-// *cubby.Error that says what to do, and is never replaced.
+// *fault.Error that says what to do, and is never replaced.
 func (s *Store) Key(ctx context.Context) (*secret.Key, error) {
 	release, err := lockDir(ctx, s.dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // TestKey: a folder has one key for ever, that only its owner can read.
@@ -137,7 +137,7 @@ func TestOthersFiles(t *testing.T) {
 		if err := os.Chown(path, 12345, -1); err != nil {
 			t.Skip(err) // a container's root may not
 		}
-		e, ok := errors.AsType[*cubby.Error](use())
+		e, ok := errors.AsType[*fault.Error](use())
 		if !ok || !strings.Contains(e.Error(), path+" belongs to another user (uid 12345)") || !strings.Contains(e.Hint, "chown 0 "+path) {
 			t.Errorf("%s: %v", name, e)
 		}
@@ -189,7 +189,7 @@ func TestKeyRefused(t *testing.T) {
 			before, _ := os.ReadFile(path)
 			for range 2 {
 				_, err := s.Key(t.Context())
-				var e *cubby.Error
+				var e *fault.Error
 				if e = errorOf(err); e == nil || !strings.Contains(e.Err.Error(), test.says) || !strings.Contains(e.Hint, test.hint) {
 					t.Errorf("%v", err)
 				}
@@ -201,8 +201,8 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-func errorOf(err error) *cubby.Error {
-	e, _ := err.(*cubby.Error) //nolint:errorlint // it is the outermost
+func errorOf(err error) *fault.Error {
+	e, _ := err.(*fault.Error) //nolint:errorlint // it is the outermost
 	return e
 }
 

@@ -25,7 +25,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Errors that callers decide on.
@@ -69,7 +69,7 @@ type Store struct {
 }
 
 // Open opens the database in dir, and makes both when nothing is there. It
-// refuses, as a *cubby.Error that says what to do, and leaves every byte as it
+// refuses, as a *fault.Error that says what to do, and leaves every byte as it
 // was: a folder that others may write, a file that is not a database of Cubby's,
 // belongs to another user than this one or root, is damaged, is of a newer
 // version, or may not be read and written.
@@ -199,28 +199,28 @@ func (s *Store) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*cubby.Error](err); ok {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
-	e := &cubby.Error{Op: op, Code: cubby.CodeInternal, Err: err}
+	e := &fault.Error{Op: op, Code: fault.Internal, Err: err}
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", op, ErrNotFound)
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrExists), errors.Is(err, ErrEnded), errors.Is(err, ErrAmbiguous):
 		return fmt.Errorf("%s: %w", op, err)
 	case errors.Is(err, context.Canceled):
-		e.Code = cubby.CodeCanceled
+		e.Code = fault.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
-		e.Code = cubby.CodeTimeout
+		e.Code = fault.Timeout
 	default:
 		e.Err = fmt.Errorf("%s: %w", filepath.Join(s.dir, databaseName), err)
 		switch primary(err) {
 		case sqlite3.SQLITE_FULL:
-			e.Code, e.Hint = cubby.CodeUnavailable, "the filesystem of the data folder is full: make room"
+			e.Code, e.Hint = fault.Unavailable, "the filesystem of the data folder is full: make room"
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			e.Code, e.Hint = cubby.CodeUnavailable, "another process holds the database for too long: is one stopped, or a backup copying it?"
+			e.Code, e.Hint = fault.Unavailable, "another process holds the database for too long: is one stopped, or a backup copying it?"
 		case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
-			e.Code, e.Hint = cubby.CodeUnavailable, "the data folder cannot be read and written: look at its filesystem and its permissions"
+			e.Code, e.Hint = fault.Unavailable, "the data folder cannot be read and written: look at its filesystem and its permissions"
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			e.Hint = damagedHint
 		}

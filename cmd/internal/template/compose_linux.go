@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // GuestPath is where Compose puts the guest binary.
@@ -57,7 +59,8 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) 
 		return Root{}, err
 	}
 	if err := unix.Mount("cubby", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m,nr_inodes=4096,mode=755"); err != nil {
-		return Root{}, &Error{
+		return Root{}, &fault.Error{
+			Code: fault.Unavailable,
 			Err:  fmt.Errorf("mounting a tmpfs on %s: %w", dir, err),
 			Hint: "this needs root or a user namespace; cubby doctor says what is missing",
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // language is what tells one interpreter's search from another's.
@@ -52,7 +54,7 @@ var (
 
 // Find resolves python3, node and bash. An interpreter that is not there is not
 // an error: its Missing says what to install. One that was asked for in opts and
-// cannot be used is an *Error.
+// cannot be used is a *fault.Error.
 func Find(ctx context.Context, opts Options) (Toolchain, error) {
 	var tc Toolchain
 	var err error
@@ -70,7 +72,7 @@ func Find(ctx context.Context, opts Options) (Toolchain, error) {
 
 func find(ctx context.Context, lang language, chosen string) (Interpreter, error) {
 	if strings.ContainsRune(chosen, 0) || len(chosen) > 4096 {
-		return Interpreter{}, &Error{Err: fmt.Errorf("%s: not a path", lang.option)}
+		return Interpreter{}, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s: not a path", lang.option)}
 	}
 	candidates := searchPath(lang.names)
 	if chosen != "" {
@@ -103,8 +105,9 @@ func find(ctx context.Context, lang language, chosen string) (Interpreter, error
 		if len(reasons) > 0 {
 			reason = strings.Join(reasons, "; ")
 		}
-		return Interpreter{}, &Error{
-			Err: fmt.Errorf("%s %q cannot be used: %s", lang.option, chosen, reason),
+		return Interpreter{}, &fault.Error{
+			Code: fault.Unavailable,
+			Err:  fmt.Errorf("%s %q cannot be used: %s", lang.option, chosen, reason),
 			Hint: fmt.Sprintf("name a %s that this user can read and execute, or leave %s out to have it found in PATH",
 				lang.name, lang.option),
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // tree makes files below a new directory whose path it returns. A value is a
@@ -296,7 +298,7 @@ func TestFindRefuses(t *testing.T) {
 			root := tree(t, tt.files)
 			setEnv(t, root, map[string]string{"PATH": "/nonexistent", "HOME": "ROOT/home"})
 			_, err := Find(context.Background(), Options{Python: strings.ReplaceAll(tt.option, "ROOT", root)})
-			var e *Error
+			var e *fault.Error
 			if !errors.As(err, &e) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "--python") {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}

@@ -38,21 +38,6 @@ type Interpreter struct {
 	Missing string
 }
 
-// Error is a failure that the user can do something about.
-type Error struct {
-	Err  error
-	Hint string // what to do; a sentence without a full stop
-}
-
-func (e *Error) Error() string {
-	if e.Hint == "" {
-		return e.Err.Error()
-	}
-	return e.Err.Error() + ": " + e.Hint
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
 // under reports whether path is dir or lies below it. Both must be clean.
 func under(path, dir string) bool {
 	if dir == "/" {
