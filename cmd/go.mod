@@ -7,6 +7,8 @@ require (
 	github.com/alecthomas/chroma/v2 v2.27.0
 	github.com/creack/pty v1.1.24
 	github.com/cubby-sandbox/cubby v0.2.0
+	github.com/cubby-sandbox/cubby/agent/parsers v0.2.0
+	github.com/cubby-sandbox/cubby/agent/transcript v0.2.0
 	github.com/cubby-sandbox/cubby/codeexec/fromenv v0.2.0
 	github.com/evanw/esbuild v0.28.2
 	github.com/klauspost/compress v1.20.3

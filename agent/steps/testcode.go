@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evanw/esbuild/pkg/api"
-
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
@@ -84,18 +82,35 @@ type TestResult struct {
 	Duration time.Duration `json:"duration"`        // of the call
 }
 
+// Transpiler makes a script of JavaScript or TypeScript: without types, and with
+// require and module.exports in the place of import and export. The error is the
+// code's; language is normalised. It must be safe for concurrent use, and bear
+// hostile code of up to 1 MiB.
+type Transpiler func(language, code string) (script string, err *codeexec.ExecutionError)
+
+// TestOption configures [TestCode].
+type TestOption func(*testRun)
+
+// WithTranspiler lets [TestCode] run TypeScript, and JavaScript that has import or
+// export. CommonJS of the module agent/parsers is a transpiler.
+func WithTranspiler(t Transpiler) TestOption { return func(r *testRun) { r.transpile = t } }
+
 // TestCode runs code of Python, JavaScript or TypeScript against cases, in one
 // run of the executor. Each call begins with the code as it was defined, so that no
 // call sees what another changed: Python's in a copy of the process, JavaScript's
-// in a context where the code is defined anew. A call that fails, ends its process or never ends fails its case only, and what the
-// code prints does not disturb. The code is no main program: in Python __name__
-// is not "__main__", and what only notebooks take (top-level await, magics) is a
-// syntax error.
+// in a context where the code is defined anew. A call that fails, ends its process
+// or never ends fails its case only, and what the code prints does not disturb. The
+// code is no main program: in Python __name__ is not "__main__", and what only
+// notebooks take (top-level await, magics) is a syntax error. TypeScript and modules
+// of JavaScript need [WithTranspiler], and are an error without it.
 //
 // Values are compared here, not in the sandbox, but what they are is the
 // sandbox's word: code that was written to cheat its tests can.
-func TestCode(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock, cases []Case) (TestReport, error) {
+func TestCode(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock, cases []Case, opts ...TestOption) (TestReport, error) {
 	t := &testRun{report: TestReport{Total: len(cases), Results: make([]TestResult, len(cases))}, cases: cases, done: make([]bool, len(cases))}
+	for _, o := range opts {
+		o(t)
+	}
 	job, err := t.prepare(code)
 	if err != nil {
 		return t.report, fmt.Errorf("test code: %w", err)
@@ -159,22 +174,27 @@ type testRun struct {
 	expected []value
 	done     []bool
 	err      error // the caller's mistake
+
+	transpile Transpiler // may be nil
 }
 
 func (t *testRun) prepare(code codeexec.CodeBlock) (testJob, error) {
 	language := codeexec.NormalizeLanguage(code.Language)
+	if len(code.Code) > maxTestedCode {
+		return testJob{}, fmt.Errorf("the code is %d bytes; the most is %d", len(code.Code), maxTestedCode)
+	}
 	job := testJob{Mark: newMark(), Language: language, Code: code.Code, Setup: setupTimeout.Seconds(), Budget: max(maxValues/max(len(t.cases), 1), minValue)}
 	switch language {
 	case codeexec.Python:
 		job.Testee = testeePython
 	case codeexec.JavaScript, codeexec.TypeScript:
 		job.Testee = testeeNode
-		job.Code, t.report.Error = script(language, code.Code)
+		var err error
+		if job.Code, err = t.script(language, code.Code); err != nil {
+			return job, err
+		}
 	default:
 		return job, fmt.Errorf("%q cannot be tested: write it in Python, JavaScript or TypeScript", clip(language, 40))
-	}
-	if len(code.Code) > maxTestedCode {
-		return job, fmt.Errorf("the code is %d bytes; the most is %d", len(code.Code), maxTestedCode)
 	}
 	if len(t.cases) > MaxCases {
 		return job, fmt.Errorf("%d cases are too many: run at most %d at a time", len(t.cases), MaxCases)
@@ -209,26 +229,26 @@ func (t *testRun) prepare(code codeexec.CodeBlock) (testJob, error) {
 // moduleWords are in code that is a module, and may be in other code.
 var moduleWords = regexp.MustCompile(`\b(import|export)\b`)
 
-// script makes code that vm.Script takes: no types, no import and export.
-func script(language, code string) (string, *codeexec.ExecutionError) {
-	loader := api.LoaderTS
-	if language == codeexec.JavaScript {
-		loader = api.LoaderJS
-	}
+// script makes code that vm.Script takes: no types, no import and export. What is
+// wrong with the code becomes the report's error.
+func (t *testRun) script(language, code string) (string, error) {
 	if language == codeexec.JavaScript && !moduleWords.MatchString(code) {
 		return code, nil // lines stay as they are
 	}
-	out := api.Transform(code, api.TransformOptions{
-		Loader: loader, Format: api.FormatCommonJS, Target: api.ES2022, LogLevel: api.LogLevelSilent,
-	})
-	if len(out.Errors) > 0 {
-		e := &codeexec.ExecutionError{Type: "SyntaxError", Message: clip(out.Errors[0].Text, maxMessage)}
-		if at := out.Errors[0].Location; at != nil {
-			e.Line = at.Line
+	if t.transpile == nil {
+		what := "TypeScript"
+		if language == codeexec.JavaScript {
+			what = "JavaScript with import or export"
 		}
-		return "", e
+		return "", fmt.Errorf("%s needs a transpiler: pass WithTranspiler, or write JavaScript with require", what)
 	}
-	return string(out.Code), nil
+	out, failed := t.transpile(language, code)
+	if failed != nil {
+		failed.Message = clip(failed.Message, maxMessage)
+		t.report.Error = failed
+		return "", nil
+	}
+	return out, nil
 }
 
 // testLine is a line of the driver: hostile, since the code can write such too.

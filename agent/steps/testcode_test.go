@@ -173,14 +173,33 @@ function boom() {
 	if got := r.Results[8].Error; got != "RangeError: no (line 10)" {
 		t.Errorf("got %q", got)
 	}
+}
 
-	r = test(t, codeexec.CodeBlock{Language: "ts", Code: "import { basename } from 'path';\nexport function add(a: number, b: number): number { return a + b }\nexport const file = (p: string) => basename(p);"},
-		steps.Case{Call: "add(2, 3)", Expected: 5}, steps.Case{Call: "file('/a/b')", Expected: "b"})
-	if !r.OK() {
-		t.Errorf("%+v", r)
+// TypeScript is what a transpiler makes of it; without one it is refused, not run
+// as what it is not.
+func TestTranspiler(t *testing.T) {
+	ts := codeexec.CodeBlock{Language: "ts", Code: "const add = (a: number, b: number): number => a + b"}
+	cases := []steps.Case{{Call: "add(2, 3)", Expected: 5}}
+	var asked []string
+	untyped := func(language, code string) (string, *codeexec.ExecutionError) {
+		asked = append(asked, language+" "+code)
+		return strings.ReplaceAll(code, ": number", ""), nil
 	}
-	if r = test(t, codeexec.CodeBlock{Language: "ts", Code: "let x: = 1"}, steps.Case{Call: "x"}); r.Error == nil || r.Error.Line != 1 {
-		t.Errorf("%+v", r)
+	r, err := steps.TestCode(t.Context(), shared, ts, cases, steps.WithTranspiler(untyped))
+	if err != nil || !r.OK() || len(asked) != 1 || asked[0] != "typescript "+ts.Code {
+		t.Errorf("%+v, %v; asked %q", r, err, asked)
+	}
+	// Scripts of JavaScript stay as they are.
+	js := codeexec.CodeBlock{Language: "js", Code: "const add = (a, b) => a + b"}
+	if r, err = steps.TestCode(t.Context(), shared, js, cases, steps.WithTranspiler(untyped)); err != nil || !r.OK() || len(asked) != 1 {
+		t.Errorf("%+v, %v; asked %q", r, err, asked)
+	}
+	broken := func(string, string) (string, *codeexec.ExecutionError) {
+		return "", &codeexec.ExecutionError{Type: "SyntaxError", Message: strings.Repeat("x", 1<<20), Line: 3}
+	}
+	r, err = steps.TestCode(t.Context(), shared, ts, cases, steps.WithTranspiler(broken))
+	if err != nil || r.Passed != 0 || r.Error == nil || r.Error.Line != 3 || len(r.Error.Message) > 10_000 || r.Results[0].Error == "" {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -201,16 +220,19 @@ func TestSetupError(t *testing.T) {
 
 func TestTestCodeRefuses(t *testing.T) {
 	for want, try := range map[string]struct {
-		language string
-		cases    []steps.Case
+		language, code string
+		cases          []steps.Case
 	}{
-		"cannot be tested": {"bash", []steps.Case{{Call: "1"}}},
-		"no Call":          {"python", []steps.Case{{}}},
-		"too many":         {"python", make([]steps.Case, 501)},
-		"cannot be expect": {"python", []steps.Case{{Call: "1", Expected: func() {}}}},
-		"no literal":       {"python", []steps.Case{{Call: "1", Expected: steps.Literal("open('x')")}}},
+		"cannot be tested":       {"bash", "x = 1", []steps.Case{{Call: "1"}}},
+		"no Call":                {"python", "x = 1", []steps.Case{{}}},
+		"too many":               {"python", "x = 1", make([]steps.Case, 501)},
+		"cannot be expect":       {"python", "x = 1", []steps.Case{{Call: "1", Expected: func() {}}}},
+		"no literal":             {"python", "x = 1", []steps.Case{{Call: "1", Expected: steps.Literal("open('x')")}}},
+		"the most is":            {"js", "export " + strings.Repeat("x", 1<<20), []steps.Case{{Call: "1"}}},
+		"TypeScript needs a":     {"ts", "1", []steps.Case{{Call: "1"}}},
+		"JavaScript with import": {"js", "import 'fs'", []steps.Case{{Call: "1"}}},
 	} {
-		_, err := steps.TestCode(context.Background(), shared, codeexec.CodeBlock{Language: try.language, Code: "x = 1"}, try.cases)
+		_, err := steps.TestCode(context.Background(), shared, codeexec.CodeBlock{Language: try.language, Code: try.code}, try.cases)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", want, err)
 		}

@@ -1,11 +1,14 @@
 package validate
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // DefaultMaxChars bounds the length of code, in characters, where neither
@@ -42,6 +45,9 @@ const LargestMaxChars = 50_000
 //	bash.dynamic.eval                commands that are made while it runs
 //	bash.substitution                $(…) and <(…)
 //	unchecked.ruby                   a language that cannot be looked at here
+//
+// That code cannot be looked at is always reported. If a rule that does not allow
+// is about its language, and none about unchecked, it is to be reviewed.
 type Policy struct {
 	Name string
 	// MaxChars bounds the length of code, in characters; 0 is [DefaultMaxChars].
@@ -58,7 +64,7 @@ type Rule struct {
 	Match    []string
 	Decision Decision
 	// Message and Remedy are told instead of the built-in ones. What a rule allows
-	// is reported only if the rule has a message.
+	// is reported only if the rule has a message, or is about unchecked.
 	Message, Remedy string
 }
 
@@ -155,7 +161,9 @@ func strictest(a, b Decision) Decision {
 	return a
 }
 
-// decide returns the rule that decides about id.
+// decide returns the rule that decides about id. Where the policy has rules that
+// restrict a language and none about code in it that cannot be looked at, nobody
+// can say that such code is allowed: a person should look at it.
 func (p *Policy) decide(id string) Rule {
 	for _, r := range p.Rules {
 		for _, pattern := range r.Match {
@@ -164,10 +172,25 @@ func (p *Policy) decide(id string) Rule {
 			}
 		}
 	}
-	if p.Default == "" {
-		return Rule{Decision: Allow}
+	rule := Rule{Decision: cmp.Or(p.Default, Allow)}
+	if name, ok := strings.CutPrefix(id, "unchecked."); ok && p.restricts(name) {
+		rule.Decision = strictest(rule.Decision, Review)
 	}
-	return Rule{Decision: p.Default}
+	return rule
+}
+
+// restricts reports whether a rule that does not allow could be about a language.
+func (p *Policy) restricts(language string) bool {
+	word := firstWords[language]
+	if "unchecked."+language == uncheckedRest {
+		word = firstWords[codeexec.Python]
+	}
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool {
+		return r.Decision != Allow && slices.ContainsFunc(r.Match, func(pattern string) bool {
+			first, _, _ := strings.Cut(pattern, ".")
+			return word != "" && (first == word || strings.Contains(first, "*"))
+		})
+	})
 }
 
 // matches is linear in the product of the lengths at worst: after a star, only

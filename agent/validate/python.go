@@ -11,8 +11,7 @@ import (
 	"fmt"
 	"strings"
 
-	"mvdan.cc/sh/v3/syntax"
-
+	"github.com/cubby-sandbox/cubby/agent/internal/source"
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
@@ -52,13 +51,13 @@ type pythonFact struct {
 }
 
 // python looks at Python with the executor's own.
-func (v *Validator) python(ctx context.Context, src *source) (sightings, error) {
+func (v *Validator) python(ctx context.Context, src *source.Source) (sightings, error) {
 	if v.executor == nil || !codeexec.Supports(v.executor.Languages(), codeexec.Python) {
 		return unchecked(codeexec.Python), nil
 	}
 	marker := "cubby-validate-" + rand.Text() + " "
 	// The code travels as base64, in which nothing can be said to Python.
-	cell := fmt.Sprintf("%s\n\n_cubby_validate(%q, %q)\n", pythonHelper, base64.StdEncoding.EncodeToString([]byte(src.text)), marker)
+	cell := fmt.Sprintf("%s\n\n_cubby_validate(%q, %q)\n", pythonHelper, base64.StdEncoding.EncodeToString([]byte(src.Text)), marker)
 	res, err := v.executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
 		CodeBlocks: []codeexec.CodeBlock{{Language: codeexec.Python, Code: cell}}, ExecutionID: ExecutionID,
 	})
@@ -74,10 +73,10 @@ func (v *Validator) python(ctx context.Context, src *source) (sightings, error) 
 	a, err := readAnswer(res, marker)
 	switch {
 	case err == nil:
-		return a.sightings(src), nil
+		return v.sightings(ctx, src, a)
 	case res.TimedOut, res.Limit != "", res.ExitCode >= 128:
 		// The compiler ended, and it was this code that it was given.
-		return sightings{errors: []Finding{{
+		return sightings{errors: []Fact{{
 			Message: "Python's compiler could not bear this code: it ran out of time, memory or stack",
 			Remedy:  "write it simpler and shorter",
 		}}}, nil
@@ -117,69 +116,78 @@ func decodeAnswer(data []byte) (*answer, error) {
 }
 
 // sightings makes facts for rules of what the helper saw.
-func (a *answer) sightings(src *source) sightings {
+func (v *Validator) sightings(ctx context.Context, src *source.Source, a *answer) (sightings, error) {
 	var s sightings
 	for _, e := range a.Errors {
-		f := Finding{Message: clip(visible(e.Type)+": "+visible(e.Message), 600)}
-		f.Line, f.Column = src.clamp(e.Line, e.Column)
-		f.Evidence = src.evidence(f.Line, f.Column)
+		f := Fact{Message: source.Clip(source.Visible(e.Type)+": "+source.Visible(e.Message), 600)}
+		f.Line, f.Column = src.Clamp(e.Line, e.Column)
 		s.errors = append(s.errors, f)
 	}
 	for _, p := range a.Facts {
-		line, column := src.clamp(p.Line, p.Column)
+		line, column := src.Clamp(p.Line, p.Column)
 		if p.Kind == "shell" {
-			s.facts = append(s.facts, shellLine(src, p.Detail, line, column)...)
+			facts, err := v.shellLine(ctx, p.Detail)
+			if err != nil {
+				return sightings{}, err
+			}
+			for _, f := range facts {
+				f.Line, f.Column = line, column
+				s.facts = append(s.facts, f)
+			}
 			continue
 		}
 		if f, ok := p.fact(); ok {
-			f.line, f.column = line, column
+			f.Line, f.Column = line, column
 			s.facts = append(s.facts, f)
 		}
 	}
 	if a.Cut {
-		s.facts = append(s.facts, fact{id: "unchecked.rest", message: "the code does too many things for all to be looked at"})
+		s.facts = append(s.facts, Fact{ID: uncheckedRest, Message: "the code does too many things for all to be looked at"})
 	}
-	return s
+	return s, nil
 }
 
 // fact tells what rules are asked about; ok is false if that is nothing.
-func (p pythonFact) fact() (f fact, ok bool) {
-	name := label(p.Name)
+func (p pythonFact) fact() (f Fact, ok bool) {
+	name := source.Label(p.Name)
 	switch p.Kind {
 	case "import":
-		return fact{id: "python.import." + name, message: "imports " + name}, true
+		return Fact{ID: "python.import." + name, Message: "imports " + name}, true
 	case "relative":
-		return fact{id: "python.relative-import", message: "imports from a package around it", remedy: "import modules by their full names"}, true
+		return Fact{ID: "python.relative-import", Message: "imports from a package around it", Remedy: "import modules by their full names"}, true
 	case "dunder":
 		if harmlessDunders[name] {
-			return fact{}, false
+			return Fact{}, false
 		}
-		return fact{id: "python.dunder." + name, message: name + " leads to the insides of objects", remedy: "use what the object offers"}, true
+		return Fact{ID: "python.dunder." + name, Message: name + " leads to the insides of objects", Remedy: "use what the object offers"}, true
 	case "computed":
-		return fact{id: "python.dynamic." + name, message: name + " with a name that is not known before it runs", remedy: "write the attribute's name itself"}, true
+		return Fact{ID: "python.dynamic." + name, Message: name + " with a name that is not known before it runs", Remedy: "write the attribute's name itself"}, true
 	case "magic":
-		return fact{id: "python.magic." + name, message: "uses the magic %" + name}, true
+		return Fact{ID: "python.magic." + name, Message: "uses the magic %" + name}, true
 	case "use":
 		return useOf(name, p.Detail)
 	}
-	return fact{}, false
+	return Fact{}, false
 }
 
-// shellLine looks at a command that a line with "!" runs.
-func shellLine(src *source, text string, line, column int) []fact {
-	facts := []fact{{
-		id: "python.process.shell", line: line, column: column,
-		message: "runs a command of the shell", remedy: "do it in Python",
-	}}
-	s := &shell{src: src, functions: map[string]bool{}}
-	offset := 0
-	if line > 0 {
-		offset = src.lines[line-1]
+// shellLine looks at a command that a line with "!" runs, or a cell with "%%bash".
+// The facts have no position.
+func (v *Validator) shellLine(ctx context.Context, command string) ([]Fact, error) {
+	runs := Fact{ID: "python.process.shell", Message: "runs a command of the shell", Remedy: "do it in Python"}
+	checker := v.checkers[codeexec.Bash]
+	if checker == nil {
+		return []Fact{runs, uncheckedFact(codeexec.Bash)}, nil
 	}
-	s.script(text, nil, syntax.NewPos(uint(offset), 1, 1))
-	for _, f := range s.facts {
-		f.line, f.column = line, column
-		facts = append(facts, f)
+	// The helper's word is hostile: its commands need not be in the code.
+	_, unreadable := v.unreadable(command)
+	if _, deep := source.New(command).TooDeep(); unreadable || deep {
+		return []Fact{runs, {
+			ID: "bash.dynamic.command", Message: "commands are nested too deeply to be looked at", Remedy: "write the commands themselves",
+		}}, nil
 	}
-	return facts
+	seen, err := checker.Check(ctx, Code{Language: codeexec.Bash, Source: command})
+	if err != nil {
+		return nil, fmt.Errorf("validate: a command of the shell could not be checked: %w", err)
+	}
+	return append([]Fact{runs}, seen.Facts...), nil // with errors, it fails when it runs
 }

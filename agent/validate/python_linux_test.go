@@ -80,10 +80,10 @@ func TestPython(t *testing.T) {
 		{"import shutil\nshutil.rmtree('x')", []string{"python.file.shutil.rmtree"}},
 		{"import urllib.request\nurllib.request.urlopen(u)", []string{"python.network.urllib.request.urlopen"}},
 		{"import posix\nposix.system('x')", []string{"python.process.posix.system"}},
-		{"!rm -rf x", []string{"python.process.shell", "bash.destructive.rm"}},
-		{"a = !curl x", []string{"python.process.shell", "bash.network.curl"}},
+		{"!rm -rf x", []string{"python.process.shell", "unchecked.bash"}},
+		{"a = !curl x", []string{"python.process.shell", "unchecked.bash"}},
 		{"%pip install x", []string{"python.magic.pip"}},
-		{"%%bash\nsudo x", []string{"python.magic.bash", "bash.privilege.sudo"}},
+		{"%%bash\nsudo x", []string{"python.magic.bash", "unchecked.bash"}},
 		{"%%time\neval('1')", []string{"python.magic.time", "python.dynamic.eval"}},
 		{"%time eval('1')", []string{"python.magic.time", "python.dynamic.eval"}},
 		// Ordinary code is left alone: texts, comments, names of one's own.

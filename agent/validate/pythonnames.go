@@ -61,7 +61,7 @@ var doings = map[string]string{
 }
 
 // useOf makes a fact of the full name of something that is used.
-func useOf(name, detail string) (fact, bool) {
+func useOf(name, detail string) (Fact, bool) {
 	known := name
 	if rest, ok := strings.CutPrefix(known, "posix."); ok {
 		known = "os." + rest
@@ -70,20 +70,20 @@ func useOf(name, detail string) (fact, bool) {
 	for !ok {
 		i := strings.LastIndexByte(known, '.')
 		if i < 0 {
-			return fact{}, false
+			return Fact{}, false
 		}
 		known = known[:i]
 		kind, ok = pythonKinds[known]
 	}
 	if kind == kindNone {
-		return fact{}, false
+		return Fact{}, false
 	}
 	name = strings.TrimPrefix(name, "builtins.")
 	id := "python." + kind + "." + name
 	if kind == kindFile && (detail == "read" || detail == "write") {
 		id += "." + detail
 	}
-	return fact{id: id, message: name + " " + doings[kind], remedy: remedies[kind]}, true
+	return Fact{ID: id, Message: name + " " + doings[kind], Remedy: remedies[kind]}, true
 }
 
 // harmlessDunders are those of ordinary code.

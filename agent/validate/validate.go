@@ -4,19 +4,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/cubby-sandbox/cubby/agent/internal/source"
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
-// Bounds of a report.
-const (
-	maxFindings = 100
-	maxEvidence = 160 // characters
-	maxName     = 100 // bytes of what a fact is about
-)
+// maxFindings bounds a report.
+const maxFindings = 100
 
 // Code is what to look at. Language is as a model writes it, see
 // [codeexec.NormalizeLanguage].
@@ -31,18 +29,25 @@ type Options struct {
 	// MaxChars bounds the length of code, in characters, up to
 	// [LargestMaxChars]; 0 leaves it to the policy.
 	MaxChars int
+	// Checkers look at JavaScript, TypeScript and Bash, by those names; see
+	// [codeexec.NormalizeLanguage]. A language without one is
+	// [Report.Unchecked], and code in it has to be reviewed where the policy
+	// restricts that language.
+	Checkers map[string]Checker
 }
 
 // Validator looks at code. It is safe for concurrent use.
 type Validator struct {
 	executor codeexec.CodeExecutor // nil: Python is unchecked
+	checkers map[string]Checker
 	policy   Policy
 	maxChars int
 }
 
 // New makes a Validator. Python is compiled, not run, by the executor, which stays
 // the caller's, under [ExecutionID]. Without an executor, or with one that has no
-// Python, reports about Python are [Report.Unchecked]. The policy is copied.
+// Python, reports about Python are [Report.Unchecked]. Policy and map of checkers are
+// copied.
 func New(executor codeexec.CodeExecutor, opts Options) (*Validator, error) {
 	if opts.Policy == nil {
 		opts.Policy = Production()
@@ -53,7 +58,13 @@ func New(executor codeexec.CodeExecutor, opts Options) (*Validator, error) {
 	if opts.MaxChars < 0 || opts.MaxChars > LargestMaxChars {
 		return nil, fmt.Errorf("validate: MaxChars is %d: it must be from 0 to %d", opts.MaxChars, LargestMaxChars)
 	}
-	v := &Validator{executor: executor, policy: *opts.Policy, maxChars: cmp.Or(opts.MaxChars, opts.Policy.MaxChars, DefaultMaxChars)}
+	if err := checkCheckers(opts.Checkers); err != nil {
+		return nil, fmt.Errorf("validate: %w", err)
+	}
+	v := &Validator{
+		executor: executor, checkers: maps.Clone(opts.Checkers), policy: *opts.Policy,
+		maxChars: cmp.Or(opts.MaxChars, opts.Policy.MaxChars, DefaultMaxChars),
+	}
 	v.policy.Rules = slices.Clone(v.policy.Rules)
 	return v, nil
 }
@@ -71,26 +82,17 @@ func (v *Validator) Validate(ctx context.Context, code Code) (Report, error) {
 		r.Errors, r.Decision = []Finding{f}, Deny
 		return r, nil
 	}
-	src := newSource(code.Source)
-	var seen sightings
-	var err error
-	switch language {
-	case codeexec.Python:
-		seen, err = v.python(ctx, src)
-	case codeexec.JavaScript, codeexec.TypeScript:
-		seen = javaScript(src, language)
-	case codeexec.Bash:
-		seen = bash(src)
-	default:
-		seen = unchecked(language)
-	}
+	src := source.New(code.Source)
+	seen, err := v.look(ctx, src, language)
 	if err != nil {
 		return r, err
 	}
 	r.Unchecked = seen.unchecked
 	for _, e := range seen.errors {
-		e.Rule, e.Decision = "syntax", Deny
-		r.Errors = append(r.Errors, e)
+		r.Errors = append(r.Errors, Finding{
+			Rule: "syntax", Decision: Deny, Line: e.Line, Column: e.Column,
+			Message: e.Message, Remedy: e.Remedy, Evidence: src.Evidence(e.Line, e.Column),
+		})
 	}
 	r.Valid = len(r.Errors) == 0
 	r.Findings = v.judge(src, seen.facts)
@@ -104,23 +106,23 @@ func (v *Validator) Validate(ctx context.Context, code Code) (Report, error) {
 }
 
 // unreadable finds what no language takes.
-func (v *Validator) unreadable(source string) (Finding, bool) {
-	if n := utf8.RuneCountInString(source); n > v.maxChars {
+func (v *Validator) unreadable(code string) (Finding, bool) {
+	if n := utf8.RuneCountInString(code); n > v.maxChars {
 		return Finding{
 			Rule: "length", Decision: Deny,
 			Message: fmt.Sprintf("the code has %d characters; at most %d are allowed", n, v.maxChars),
 			Remedy:  "write less code at a time, and put data into files",
 		}, true
 	}
-	if i := strings.IndexByte(source, 0); i >= 0 {
-		line, column := newSource(source).position(i)
+	if i := strings.IndexByte(code, 0); i >= 0 {
+		line, column := source.New(code).Position(i)
 		return Finding{
 			Rule: "nul", Decision: Deny, Line: line, Column: column,
 			Message: "the code contains a NUL character",
 			Remedy:  `write it as an escape sequence, such as \0`,
 		}, true
 	}
-	if !utf8.ValidString(source) {
+	if !utf8.ValidString(code) {
 		return Finding{
 			Rule: "encoding", Decision: Deny, Message: "the code is not valid UTF-8",
 			Remedy: "write bytes that are no text as escape sequences",
@@ -129,48 +131,25 @@ func (v *Validator) unreadable(source string) (Finding, bool) {
 	return Finding{}, false
 }
 
-// sightings are what a language's checker saw.
-type sightings struct {
-	errors    []Finding // without rule and decision
-	facts     []fact
-	unchecked bool
-}
-
-// fact is something that code does. Policies decide about it by its id.
-type fact struct {
-	id           string
-	line, column int
-	message      string
-	remedy       string
-}
-
-func unchecked(language string) sightings {
-	name := label(language)
-	return sightings{unchecked: true, facts: []fact{{
-		id:      "unchecked." + name,
-		message: fmt.Sprintf("only length and NUL are checked: there is no checker for %s here", name),
-	}}}
-}
-
 // judge makes findings of facts. Of those about one piece of code that different
 // rules found, the strictest stays.
-func (v *Validator) judge(src *source, facts []fact) []Finding {
+func (v *Validator) judge(src *source.Source, facts []Fact) []Finding {
 	var findings []Finding
 	for _, f := range facts {
-		rule := v.policy.decide(f.id)
-		if rule.Decision == Allow && rule.Message == "" {
+		rule := v.policy.decide(f.ID)
+		if rule.Decision == Allow && rule.Message == "" && !isUnchecked(f.ID) {
 			continue
 		}
 		findings = append(findings, Finding{
-			Rule: f.id, Decision: rule.Decision, Line: f.line, Column: f.column,
-			Message: cmp.Or(rule.Message, f.message), Remedy: cmp.Or(rule.Remedy, f.remedy),
+			Rule: f.ID, Decision: rule.Decision, Line: f.Line, Column: f.Column,
+			Message: cmp.Or(rule.Message, f.Message), Remedy: cmp.Or(rule.Remedy, f.Remedy),
 		})
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column, rank(b.Decision)-rank(a.Decision))
 	})
 	findings = slices.CompactFunc(findings, func(a, b Finding) bool {
-		return a.Line == b.Line && a.Column == b.Column && (a.Rule == b.Rule || lastWord(a.Rule) == lastWord(b.Rule))
+		return a.Line == b.Line && a.Column == b.Column && lastWord(a.Rule) == lastWord(b.Rule) && isUnchecked(a.Rule) == isUnchecked(b.Rule)
 	})
 	if len(findings) > maxFindings {
 		// What is denied must not be hidden by what is not.
@@ -179,20 +158,9 @@ func (v *Validator) judge(src *source, facts []fact) []Finding {
 		slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	}
 	for i, f := range findings {
-		findings[i].Evidence = src.evidence(f.Line, f.Column)
+		findings[i].Evidence = src.Evidence(f.Line, f.Column)
 	}
 	return findings
 }
 
 func lastWord(id string) string { return id[strings.LastIndexByte(id, '.')+1:] }
-
-// label makes a name out of code fit for an id: printable, short, one word.
-func label(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r <= ' ' || r == '*' {
-			return '_'
-		}
-		return r
-	}, visible(name))
-	return clip(name, maxName)
-}

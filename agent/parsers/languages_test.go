@@ -1,8 +1,10 @@
-package validate
+package parsers_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/cubby-sandbox/cubby/agent/validate"
 )
 
 func TestBash(t *testing.T) {
@@ -43,10 +45,10 @@ func TestBash(t *testing.T) {
 		{"x=1", nil},
 		{"", nil},
 	} {
-		checkSeen(t, nil, "sh", c.code, c.want...)
+		checkSeen(t, "sh", c.code, c.want...)
 	}
 	for _, code := range []string{"echo x > /dev/null 2>&1", "cat <<E\nrm -rf /\nE", "echo 'rm -rf /'", "rm x; rm -f y", "git status; pip list", "chmod 755 x", "dd if=a of=b"} {
-		if r := check(t, nil, Production(), "bash", code); r.Decision != Allow {
+		if r := check(t, validate.Production(), "bash", code); r.Decision != validate.Allow {
 			t.Errorf("%q: %+v", code, r.Findings)
 		}
 	}
@@ -76,7 +78,7 @@ func TestJavaScript(t *testing.T) {
 		{"js", "const s = \"require('net') eval(\"; // eval('x')\n/* fetch() */ const r = /eval('x')/g, d = 4 / 2 / 1", nil},
 		{"js", "const o = {eval: 1, fetch() {}}; o.eval; o.fetch(); class A { constructor() { super.constructor } }", nil},
 	} {
-		checkSeen(t, nil, c.language, c.code, c.want...)
+		checkSeen(t, c.language, c.code, c.want...)
 	}
 }
 
@@ -89,7 +91,7 @@ func TestPositions(t *testing.T) {
 		{"ts", "interface A { a: number }\n\nlet x: A;\n\teval('1')", "javascript.dynamic.eval", 4, 2},
 		{"bash", "echo é;\r\n  echo 'é'; sudo x", "bash.privilege.sudo", 2, 13},
 	} {
-		r := check(t, nil, Production(), c.language, c.code)
+		r := check(t, validate.Production(), c.language, c.code)
 		if len(r.Findings) != 1 || r.Findings[0].Rule != c.rule || r.Findings[0].Line != c.line || r.Findings[0].Column != c.column {
 			t.Errorf("%q: %+v", c.code, r.Findings)
 		}
@@ -106,7 +108,7 @@ func TestPositions(t *testing.T) {
 		{"bash", "if x; then\n", "`then` must be followed", 1, 7},
 		{"bash", "echo )", "", 1, 6},
 	} {
-		r := check(t, nil, nil, c.language, c.code)
+		r := check(t, nil, c.language, c.code)
 		if r.Valid || len(r.Errors) == 0 {
 			t.Errorf("%q is valid", c.code)
 			continue
@@ -121,17 +123,17 @@ func TestPositions(t *testing.T) {
 // to do.
 func TestBashKeys(t *testing.T) {
 	code := "declare -A m; m[a b]=1"
-	if r := check(t, nil, nil, "bash", code); r.Valid || !strings.Contains(r.Errors[0].Remedy, "quote it") {
+	if r := check(t, nil, "bash", code); r.Valid || !strings.Contains(r.Errors[0].Remedy, "quote it") {
 		t.Errorf("%+v", r)
 	}
-	if r := check(t, nil, nil, "bash", strings.Replace(code, "a b", `"a b"`, 1)); !r.Valid {
+	if r := check(t, nil, "bash", strings.Replace(code, "a b", `"a b"`, 1)); !r.Valid {
 		t.Errorf("%+v", r)
 	}
 }
 
 // The package's documentation names these. They are here to say so honestly.
 func TestKnownBypasses(t *testing.T) {
-	for _, c := range []Code{
+	for _, c := range []code{
 		{"js", "const f = (0, [globalThis][0])['ev' + x]; f('1')"},
 		{"js", "const p = [process][0]; p.kill(1)"},
 		{"js", "const m = 'child' + String.fromCharCode(95) + 'process'; const r = {r: module.require}; r.r(m)"},
@@ -142,8 +144,8 @@ func TestKnownBypasses(t *testing.T) {
 		{"bash", "perl -e 'unlink glob \"*\"'"},
 		{"bash", "echo c3VkbyBpZAo= | base64 -d > x.sh; bash x.sh"},
 	} {
-		if r := check(t, nil, Production(), c.Language, c.Source); r.Decision != Allow {
-			t.Errorf("%q is seen by now: %+v; the documentation may say so", c.Source, r.Findings)
+		if r := check(t, validate.Production(), c.language, c.source); r.Decision != validate.Allow {
+			t.Errorf("%q is seen by now: %+v; the documentation may say so", c.source, r.Findings)
 		}
 	}
 }
@@ -154,15 +156,8 @@ func FuzzScripts(f *testing.F) {
 	f.Add("bash", "sudo -u x env -i A=b bash -c \"eval '$x'\" <<E | sh -\nE")
 	f.Add("bash", "su -; timeout 5; env -; find -exec; xargs -I")
 	f.Fuzz(func(t *testing.T, language, code string) {
-		v, err := New(nil, Options{Policy: &Policy{Default: Review}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := v.Validate(t.Context(), Code{language, code})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Valid != (len(r.Errors) == 0) || len(r.Findings) > maxFindings {
+		r := check(t, &validate.Policy{Default: validate.Review}, language, code)
+		if r.Valid != (len(r.Errors) == 0) || len(r.Findings) > 100 {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -1,6 +1,7 @@
-package validate
+package parsers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -8,19 +9,24 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/cubby-sandbox/cubby/agent/internal/source"
+	"github.com/cubby-sandbox/cubby/agent/validate"
 )
 
 // maxShellDepth bounds commands in commands: bash -c "bash -c …".
 const maxShellDepth = 4
 
-// bash looks at a Bash script.
-func bash(src *source) sightings {
-	if f, ok := src.nested(); ok {
-		return sightings{errors: []Finding{f}}
-	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(src.text), "")
+// Bash looks at Bash. mvdan.cc/sh parses it, which wants keys of associative
+// arrays with blanks in them quoted; Bash does not.
+type Bash struct{}
+
+// Check implements [validate.Checker]. Its error is always nil.
+func (Bash) Check(_ context.Context, code validate.Code) (validate.Observation, error) {
+	src := source.New(code.Source)
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(src.Text), "")
 	if err != nil {
-		return sightings{errors: []Finding{bashError(src, err)}}
+		return validate.Observation{Errors: []validate.Fact{bashError(src, err)}}, nil
 	}
 	s := &shell{src: src, functions: map[string]bool{}}
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -30,10 +36,10 @@ func bash(src *source) sightings {
 		return true
 	})
 	s.walk(file, nil)
-	return sightings{facts: s.facts}
+	return validate.Observation{Facts: s.facts}, nil
 }
 
-func bashError(src *source, err error) Finding {
+func bashError(src *source.Source, err error) validate.Fact {
 	var parse syntax.ParseError
 	var lang syntax.LangError
 	var pos syntax.Pos
@@ -45,22 +51,21 @@ func bashError(src *source, err error) Finding {
 		pos = lang.Pos
 		_, text, _ = strings.Cut(text, ": ")
 	}
-	f := Finding{Message: visible(text)}
+	f := validate.Fact{Message: source.Visible(text)}
 	if strings.Contains(text, "arithmetic") {
 		// The parser cannot know which arrays are associative.
 		f.Remedy = `if it is the key of an associative array, quote it, as in m["a b"]`
 	}
 	if pos.IsValid() {
-		f.Line, f.Column = src.position(int(pos.Offset()))
-		f.Evidence = src.evidence(f.Line, f.Column)
+		f.Line, f.Column = src.Position(int(pos.Offset()))
 	}
 	return f
 }
 
 // shell collects facts about a script.
 type shell struct {
-	src   *source
-	facts []fact
+	src   *source.Source
+	facts []validate.Fact
 	depth int
 	// functions are those that the script declares.
 	functions map[string]bool
@@ -100,9 +105,9 @@ func (s *shell) walk(node syntax.Node, where *syntax.Pos) {
 }
 
 func (s *shell) add(pos syntax.Pos, id, message, remedy string) {
-	line, column := s.src.position(int(pos.Offset()))
-	s.facts = append(s.facts, fact{
-		id: id, line: line, column: column, message: message, remedy: remedy,
+	line, column := s.src.Position(int(pos.Offset()))
+	s.facts = append(s.facts, validate.Fact{
+		ID: id, Line: line, Column: column, Message: message, Remedy: remedy,
 	})
 }
 
@@ -206,7 +211,7 @@ func shape(w *syntax.Word) string {
 
 // classify tells what a command is about. words[0] is its name.
 func (s *shell) classify(name string, words []string, pos syntax.Pos) {
-	id := label(name)
+	id := source.Label(name)
 	if s.functions[name] {
 		return // its body is looked at where it is
 	}
@@ -302,7 +307,7 @@ func (s *shell) script(text string, words []*syntax.Word, pos syntax.Pos) {
 			return
 		}
 	}
-	if _, deep := newSource(text).nested(); deep || s.depth >= maxShellDepth {
+	if _, deep := source.New(text).TooDeep(); deep || s.depth >= maxShellDepth {
 		s.add(pos, "bash.dynamic.command", "commands are nested too deeply to be looked at", "write the commands themselves")
 		return
 	}
@@ -323,9 +328,9 @@ func (s *shell) redirect(r *syntax.Redirect, pos syntax.Pos) {
 	target := shape(r.Word)
 	switch {
 	case strings.HasPrefix(target, "/dev/tcp/"), strings.HasPrefix(target, "/dev/udp/"):
-		s.add(pos, "bash.network."+label(target[5:8]), "opens a connection", "use the files that are there")
+		s.add(pos, "bash.network."+source.Label(target[5:8]), "opens a connection", "use the files that are there")
 	case isDevice(target) && r.Op != syntax.RdrIn:
-		s.add(pos, "bash.destructive.device", "writes to the device "+label(target), "write to a file")
+		s.add(pos, "bash.destructive.device", "writes to the device "+source.Label(target), "write to a file")
 	}
 }
 
@@ -368,7 +373,7 @@ func (s *shell) function(f *syntax.FuncDecl, pos syntax.Pos) {
 		return true
 	})
 	if bomb {
-		s.add(pos, "bash.destructive.fork-bomb", fmt.Sprintf("%s starts itself over and over", label(f.Name.Value)), "")
+		s.add(pos, "bash.destructive.fork-bomb", fmt.Sprintf("%s starts itself over and over", source.Label(f.Name.Value)), "")
 	}
 }
 

@@ -1,64 +1,67 @@
-package validate
+package parsers
 
 import (
+	"context"
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
 
+	"github.com/cubby-sandbox/cubby/agent/internal/source"
+	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // tsconfig keeps imports that nothing uses, as the kernel does.
 const tsconfig = `{"compilerOptions":{"verbatimModuleSyntax":true,"experimentalDecorators":true,"useDefineForClassFields":true}}`
 
-// javaScript looks at JavaScript or TypeScript. The compiler's output is what is
-// searched: it has no types, no comments and no JSX, escapes in names are gone,
-// and constant texts are in one piece.
-func javaScript(src *source, language string) sightings {
-	if f, ok := src.nested(); ok {
-		return sightings{errors: []Finding{f}}
-	}
+// JavaScript looks at JavaScript and TypeScript. The output of a compiler,
+// esbuild, is what is searched: it has no types, no comments and no JSX, escapes in
+// names are gone, and constant texts are in one piece.
+type JavaScript struct{}
+
+// Check implements [validate.Checker]. Its error is always nil.
+func (JavaScript) Check(_ context.Context, code validate.Code) (validate.Observation, error) {
+	src := source.New(code.Source)
 	loaders := []api.Loader{api.LoaderJS}
-	if language == codeexec.TypeScript {
+	if codeexec.NormalizeLanguage(code.Language) == codeexec.TypeScript {
 		loaders = []api.Loader{api.LoaderTS, api.LoaderTSX}
 	}
 	var first api.TransformResult
 	for i, loader := range loaders {
-		res := api.Transform(src.text, api.TransformOptions{
+		res := api.Transform(src.Text, api.TransformOptions{
 			Loader: loader, Target: api.ESNext, TsconfigRaw: tsconfig, Sourcefile: "code", Sourcemap: api.SourceMapExternal,
 			SourcesContent: api.SourcesContentExclude, LegalComments: api.LegalCommentsNone, Charset: api.CharsetUTF8,
 			MinifySyntax: true, TreeShaking: api.TreeShakingFalse, LogLevel: api.LogLevelSilent, LogLimit: 10,
 			JSXFactory: "React.createElement", JSXFragment: "React.Fragment",
 		})
 		if len(res.Errors) == 0 {
-			return sightings{facts: scriptFacts(src, string(res.Code), res.Map)}
+			return validate.Observation{Facts: scriptFacts(src, string(res.Code), res.Map)}, nil
 		}
 		if i == 0 {
 			first = res
 		}
 	}
-	var s sightings
+	var s validate.Observation
 	for _, m := range first.Errors {
-		f := Finding{Message: visible(m.Text)}
+		f := validate.Fact{Message: source.Visible(m.Text)}
 		if m.Location != nil {
-			f.Line, f.Column = m.Location.Line, src.column(m.Location.Line, m.Location.Column)
-			f.Evidence = src.evidence(f.Line, f.Column)
-			f.Remedy = visible(m.Location.Suggestion)
+			f.Line, f.Column = m.Location.Line, src.Column(m.Location.Line, m.Location.Column)
+			f.Remedy = source.Visible(m.Location.Suggestion)
 		}
-		s.errors = append(s.errors, f)
+		s.Errors = append(s.Errors, f)
 	}
-	return s
+	return s, nil
 }
 
 // script searches the tokens of a script.
 type script struct {
-	src    *source
+	src    *source.Source
 	tokens []token
 	places *sourceMap
-	facts  []fact
+	facts  []validate.Fact
 }
 
-func scriptFacts(src *source, js string, mapJSON []byte) []fact {
+func scriptFacts(src *source.Source, js string, mapJSON []byte) []validate.Fact {
 	s := &script{src: src, tokens: tokenize(js), places: readSourceMap(mapJSON)}
 	for i := range s.tokens {
 		s.look(i)
@@ -69,15 +72,15 @@ func scriptFacts(src *source, js string, mapJSON []byte) []fact {
 func (s *script) add(i int, id, message, remedy string) {
 	line, column := s.places.original(s.tokens[i].line, s.tokens[i].column)
 	column = s.columnOf(line, column)
-	s.facts = append(s.facts, fact{
-		id: id, line: line, column: column, message: message, remedy: remedy,
+	s.facts = append(s.facts, validate.Fact{
+		ID: id, Line: line, Column: column, Message: message, Remedy: remedy,
 	})
 }
 
 // columnOf turns UTF-16 units of a line, from 0, into characters from 1.
 func (s *script) columnOf(line, units int) int {
 	column := 1
-	for _, r := range s.src.line(line) {
+	for _, r := range s.src.Line(line) {
 		if units--; units < 0 {
 			break
 		}
@@ -198,7 +201,7 @@ func (s *script) load(i int) {
 }
 
 func (s *script) module(i int, name string) {
-	name = label(strings.TrimPrefix(name, "node:"))
+	name = source.Label(strings.TrimPrefix(name, "node:"))
 	s.add(i, "javascript.import."+name, "imports the module "+name, "")
 }
 
