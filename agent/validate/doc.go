@@ -1,7 +1,7 @@
 // Package validate looks at code before it runs, without running it: does its
 // language's compiler take it, and what does it do that a policy has a rule for.
 //
-//	v, err := validate.New(executor, validate.Options{Policy: validate.Production()})
+//	v, err := validate.New(executor, validate.Options{Policy: validate.Production(), Checkers: parsers.Checkers()})
 //	…
 //	report, err := v.Validate(ctx, validate.Code{Language: "python", Source: source})
 //	switch {
@@ -34,8 +34,10 @@
 //
 // Python is compiled, and not run, by the Python of a [codeexec.CodeExecutor]:
 // that is the grammar that will run it, magics and top-level await included, and a
-// compiler that crashes does so in the sandbox. JavaScript and TypeScript are
-// parsed by esbuild and Bash by mvdan.cc/sh, in this process; their sources are
-// bounded in length and nesting. The last wants keys of associative arrays with
-// blanks in them quoted, which Bash does not. Other languages are [Report.Unchecked].
+// compiler that crashes does so in the sandbox. JavaScript, TypeScript and Bash are
+// looked at by a [Checker] that the caller gives, in this process; what it is given
+// is bounded in length and nesting. The module agent/parsers has checkers with
+// esbuild and mvdan.cc/sh. Languages without a checker are [Report.Unchecked],
+// which is always a finding, and to be reviewed where the policy has rules that
+// restrict the language.
 package validate
