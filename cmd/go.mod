@@ -4,7 +4,6 @@ go 1.26.3
 
 require (
 	connectrpc.com/connect v1.21.1
-	github.com/alecthomas/chroma/v2 v2.27.0
 	github.com/creack/pty v1.1.24
 	github.com/cubby-sandbox/cubby v0.2.0
 	github.com/cubby-sandbox/cubby/agent/parsers v0.2.0
@@ -41,7 +40,6 @@ require (
 	github.com/coreos/go-systemd/v22 v22.6.0 // indirect
 	github.com/cubby-sandbox/cubby/codeexec/container v0.2.0 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
-	github.com/dlclark/regexp2/v2 v2.2.1 // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect

@@ -191,7 +191,7 @@ func (b *builder) code(e agent.Event) {
 		k = b.push(&block{Kind: "run"})
 	}
 	k.Run, k.Language, k.Open = e.Run, clean(e.Language), true
-	k.Code = b.renderer.highlight(e.Language, e.Code)
+	k.Code = highlighted(e.Language, e.Code)
 	k.Findings = nil
 	for _, f := range e.Findings {
 		f.Message, f.Remedy, f.Rule, f.Decision = clean(f.Message), clean(f.Remedy), clean(f.Rule), validate.Decision(clean(string(f.Decision)))

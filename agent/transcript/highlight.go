@@ -1,67 +1,39 @@
 package transcript
 
 import (
-	"bytes"
-	"fmt"
 	"html/template"
 	"strings"
-	"time"
-
-	"github.com/alecthomas/chroma/v2"
-	"github.com/alecthomas/chroma/v2/formatters/html"
-	"github.com/alecthomas/chroma/v2/lexers"
-	"github.com/alecthomas/chroma/v2/styles"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/highlight"
 )
 
-// Bounds of highlighting, whose regular expressions code can be written against.
-const (
-	maxHighlight     = 50_000 // bytes
-	maxHighlightTime = time.Second
-)
-
-func formatter() *html.Formatter {
-	return html.New(html.WithClasses(true), html.PreventSurroundingPre(true), html.ClassPrefix("hl-"))
+// classes are those of page.css.
+var classes = map[highlight.Kind]string{
+	highlight.Comment: "hl-c", highlight.Keyword: "hl-k", highlight.String: "hl-s", highlight.Number: "hl-n", highlight.Name: "hl-d",
 }
 
-// highlight returns code as HTML: spans with classes, or the bare text where that
-// cannot be done. It is not wrapped.
-func (r *renderer) highlight(language, code string) template.HTML {
+// maxHighlight is how many bytes of code are highlighted at most: a span makes a short
+// word several times as long.
+const maxHighlight = 50_000
+
+// highlighted returns code as HTML: spans with classes, or the bare text where it is
+// long. It is not wrapped.
+func highlighted(language, code string) template.HTML {
 	code = clean(cut(code, maxText))
-	bare := template.HTML(template.HTMLEscapeString(code))
-	lexer := lexers.Get(codeexec.NormalizeLanguage(language))
-	if lexer == nil || len(code) > maxHighlight {
-		return bare
+	if len(code) > maxHighlight {
+		return template.HTML(template.HTMLEscapeString(code))
 	}
-	tokens, err := lexer.Tokenise(nil, code)
-	if err != nil {
-		return bare
-	}
-	deadline := time.Now().Add(maxHighlightTime)
-	var all []chroma.Token
-	for t := tokens(); t != chroma.EOF; t = tokens() {
-		if time.Now().After(deadline) {
-			return bare
+	s := highlight.New(codeexec.NormalizeLanguage(language))
+	var out strings.Builder
+	for line := range strings.Lines(code) {
+		for _, t := range s.Line(line) {
+			text := template.HTMLEscapeString(t.Text)
+			if class := classes[t.Kind]; class != "" {
+				text = `<span class="` + class + `">` + text + "</span>"
+			}
+			out.WriteString(text)
 		}
-		all = append(all, t)
-	}
-	var out bytes.Buffer
-	if err := formatter().Format(&out, styles.Get("github"), chroma.Literator(all...)); err != nil {
-		return bare
 	}
 	return template.HTML(out.String())
-}
-
-// stylesheet is the page's style and the colours of code, light and dark.
-func stylesheet() (string, error) {
-	var light, dark strings.Builder
-	if err := formatter().WriteCSS(&light, styles.Get("github")); err != nil {
-		return "", fmt.Errorf("transcript: %w", err)
-	}
-	if err := formatter().WriteCSS(&dark, styles.Get("github-dark")); err != nil {
-		return "", fmt.Errorf("transcript: %w", err)
-	}
-	// Each alone: what one leaves uncoloured is not to be the other's colour.
-	return pageCSS + "@media not all and (prefers-color-scheme: dark) {\n" + light.String() + "}\n@media (prefers-color-scheme: dark) {\n" + dark.String() + "}\n", nil
 }

@@ -173,7 +173,7 @@ func (r *renderer) fence(w util.BufWriter, source []byte, n ast.Node, entering b
 			return ast.WalkStop, err
 		}
 	}
-	_, err := w.WriteString(`<pre class="code hl-chroma">` + string(r.highlight(language, linesOf(n, source))) + "</pre>")
+	_, err := w.WriteString(`<pre class="code">` + string(highlighted(language, linesOf(n, source))) + "</pre>")
 	return ast.WalkContinue, err
 }
 

@@ -41,10 +41,6 @@ func Write(w io.Writer, title string, events []agent.Event) error {
 		b.add(events, i)
 	}
 	b.flush()
-	css, err := stylesheet()
-	if err != nil {
-		return err
-	}
 	t, err := template.New("page").Parse(pageHTML)
 	if err != nil {
 		return fmt.Errorf("transcript: %w", err)
@@ -52,7 +48,7 @@ func Write(w io.Writer, title string, events []agent.Event) error {
 	if title == "" {
 		title = b.title
 	}
-	sum := sha256.Sum256([]byte(css))
+	sum := sha256.Sum256([]byte(pageCSS))
 	page := struct {
 		Title  string
 		CSP    string
@@ -64,7 +60,7 @@ func Write(w io.Writer, title string, events []agent.Event) error {
 		// along would not be it.
 		CSP: "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 			"'; base-uri 'none'; form-action 'none'",
-		CSS:    template.CSS(css),
+		CSS:    template.CSS(pageCSS),
 		Blocks: b.blocks,
 	}
 	var out bytes.Buffer

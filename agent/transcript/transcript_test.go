@@ -343,3 +343,16 @@ func TestArgumentsKeepTheirDigits(t *testing.T) {
 		}
 	}
 }
+
+// TestColours: code is coloured by classes that the page's own style has.
+func TestColours(t *testing.T) {
+	var page bytes.Buffer
+	if err := transcript.Write(&page, "", story(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<span class="hl-k">import</span> pandas`, `read_csv(<span class="hl-s">&#39;weather.csv&#39;</span>)`, ".hl-k {", ".hl-s {"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}

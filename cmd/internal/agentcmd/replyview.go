@@ -3,10 +3,8 @@ package agentcmd
 import (
 	"strings"
 
-	"github.com/alecthomas/chroma/v2"
-	"github.com/alecthomas/chroma/v2/lexers"
-
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/highlight"
 )
 
 // replyView shows a reply as it comes: text at once, the code in its fences line
@@ -104,78 +102,43 @@ func (r *replyView) end() {
 // piece is text in a style.
 type piece struct{ style, text string }
 
-// maxHighlight bounds the code that is highlighted, in bytes: every line costs
-// what the block costs up to it.
-const maxHighlight = 16_000
-
 // highlighter colours a block of code line by line, as it comes.
 type highlighter struct {
 	language string
 	colour   bool
-	lexer    chroma.Lexer
-	code     string
-	lines    int
-	off      bool
+	scanner  *highlight.Scanner
 }
 
 // line returns the next line of the block, in pieces.
 func (h *highlighter) line(text string) []piece {
-	bare := []piece{{"", text}}
-	if !h.colour || h.off {
-		return bare
+	if !h.colour {
+		return []piece{{"", text}}
 	}
-	if h.lexer == nil {
-		if h.lexer = lexers.Get(codeexec.NormalizeLanguage(h.language)); h.lexer == nil {
-			h.off = true
-			return bare
-		}
-	}
-	h.code += text
-	h.lines++
-	if len(h.code) > maxHighlight {
-		h.off = true
-		return bare
-	}
-	tokens, err := chroma.Tokenise(h.lexer, nil, h.code)
-	if err != nil {
-		h.off = true
-		return bare
-	}
-	lines := chroma.SplitTokensIntoLines(tokens)
-	if len(lines) < h.lines {
-		return bare
+	if h.scanner == nil {
+		h.scanner = highlight.New(codeexec.NormalizeLanguage(h.language))
 	}
 	var pieces []piece
-	whole := ""
-	for _, t := range lines[h.lines-1] {
-		whole += t.Value
-		style := styleOf(t.Type)
-		if n := len(pieces); n > 0 && pieces[n-1].style == style {
-			pieces[n-1].text += t.Value
-		} else if t.Value != "" {
-			pieces = append(pieces, piece{style, t.Value})
-		}
-	}
-	if whole != text { // what a lexer leaves out must be seen
-		return bare
+	for _, t := range h.scanner.Line(text) {
+		pieces = append(pieces, piece{styleOf(t.Kind), t.Text})
 	}
 	return pieces
 }
 
 // styleOf maps kinds of tokens to the terminal's own colours, which are readable
 // on light and on dark.
-func styleOf(t chroma.TokenType) string {
-	switch {
-	case t.InCategory(chroma.Comment):
+func styleOf(k highlight.Kind) string {
+	switch k {
+	case highlight.Comment:
 		return "\x1b[2m"
-	case t.InCategory(chroma.Keyword):
+	case highlight.Keyword:
 		return "\x1b[35m"
-	case t.InSubCategory(chroma.LiteralString):
+	case highlight.String:
 		return "\x1b[32m"
-	case t.InSubCategory(chroma.LiteralNumber):
+	case highlight.Number:
 		return "\x1b[36m"
-	case t == chroma.NameFunction || t == chroma.NameClass || t == chroma.NameDecorator:
+	case highlight.Name:
 		return "\x1b[34m"
+	default:
+		return ""
 	}
-	return ""
 }
