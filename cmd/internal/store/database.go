@@ -265,7 +265,7 @@ func migrate(ctx context.Context, dir, path string, migrations []string) error {
 		return err
 	}
 	defer releaseServer()
-	db, err := openPool(path, 1, "_txlock=immediate&_synchronous=FULL")
+	db, err := openPool(path, 1, busyTimeout, "_txlock=immediate&_synchronous=FULL")
 	if err != nil {
 		return err
 	}

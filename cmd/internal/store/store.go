@@ -47,6 +47,9 @@ const (
 	// busyTimeout is how long a write waits for another process's. One takes
 	// milliseconds; only a stopped process holds the lock for longer.
 	busyTimeout = 10 * time.Second
+	// busyStep is how long SQLite itself waits for the write lock at a time: it does
+	// not look at the context meanwhile.
+	busyStep = 100 * time.Millisecond
 	// readers bounds the connections that read. Each has a page cache of 1 MiB.
 	readers = 4
 )
@@ -95,10 +98,10 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	// power cut may take the last commits with it. That is right for the records
 	// of sandboxes, which a power cut ends, and saves each of them a wait for the
 	// disk. Keys are written with FULL (see durably).
-	if s.write, err = openPool(path, 1, "_txlock=immediate&_synchronous=NORMAL"); err != nil {
+	if s.write, err = openPool(path, 1, busyStep, "_txlock=immediate&_synchronous=NORMAL"); err != nil {
 		return nil, err
 	}
-	if s.read, err = openPool(path, readers, "_query_only=1"); err != nil {
+	if s.read, err = openPool(path, readers, busyTimeout, "_query_only=1"); err != nil {
 		return nil, err
 	}
 	s.teamOfKey, err = s.read.PrepareContext(ctx, `SELECT id, team_id, last_used_at FROM keys WHERE hash = ? AND revoked_at IS NULL`)
@@ -142,11 +145,11 @@ func dsn(path, parameters string) string {
 	return u.String()
 }
 
-func openPool(path string, size int, parameters string) (*sql.DB, error) {
+func openPool(path string, size int, busy time.Duration, parameters string) (*sql.DB, error) {
 	// mode=rw: a file that is gone is an error, not a new database.
 	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("mode=rw&_busy_timeout=%d&_foreign_keys=1&_journal_mode=WAL"+
 		"&_defensive=1&_dqs=0&_pragma=trusted_schema(0)&_pragma=cache_size(-1024)&_pragma=journal_size_limit(4194304)&%s",
-		busyTimeout.Milliseconds(), parameters)))
+		busy.Milliseconds(), parameters)))
 	if err != nil {
 		return nil, refuse(err, "")
 	}
@@ -158,17 +161,34 @@ func openPool(path string, size int, parameters string) (*sql.DB, error) {
 // inTx runs f in a transaction that has the database's write lock from its
 // start. f may be rolled back; it must not keep what it read.
 func (s *Store) inTx(ctx context.Context, op string, f func(tx *sql.Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+	var tx *sql.Tx
+	err := waitForLock(ctx, func() (err error) { tx, err = s.write.BeginTx(ctx, nil); return err })
 	if err != nil {
 		return s.fail(op, err)
 	}
 	return s.finish(tx, op, f)
 }
 
+// waitForLock calls begin until it gets the database's write lock, the context ends or
+// busyTimeout is over.
+func waitForLock(ctx context.Context, begin func() error) error {
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		err := begin()
+		switch {
+		case primary(err) != sqlite3.SQLITE_BUSY || time.Now().After(deadline):
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
 // durably is inTx for what a power cut must not undo, such as the revocation of
 // a key: it returns when the disk has it.
 func (s *Store) durably(ctx context.Context, op string, f func(tx *sql.Tx) error) error {
-	conn, err := s.write.Conn(ctx)
+	var conn *sql.Conn
+	err := waitForLock(ctx, func() (err error) { conn, err = s.write.Conn(ctx); return err })
 	if err != nil {
 		return s.fail(op, err)
 	}
@@ -178,7 +198,8 @@ func (s *Store) durably(ctx context.Context, op string, f func(tx *sql.Tx) error
 	}
 	// If that fails, later writes are slower and no less right.
 	defer conn.ExecContext(context.WithoutCancel(ctx), `PRAGMA synchronous = NORMAL`)
-	tx, err := conn.BeginTx(ctx, nil)
+	var tx *sql.Tx
+	err = waitForLock(ctx, func() (err error) { tx, err = conn.BeginTx(ctx, nil); return err })
 	if err != nil {
 		return s.fail(op, err)
 	}
