@@ -1,0 +1,292 @@
+//go:build linux
+
+// Package packed carries a compressed program inside another and provides it as an open
+// file that is ready to be run. It unpacks it where nobody else can change it, once for
+// each content, and removes other versions that nobody uses any more.
+//
+// What is found is judged by its descriptor and run by it: what was checked is what
+// runs. Package ready has the judgement.
+package packed
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+)
+
+// Program is a program that is packed in the running one. Command pack makes what it is
+// made of.
+type Program struct {
+	Name   string // of its file, such as "cubby-engine"
+	SHA256 string // of the program, in lower-case hex
+	Size   int64  // of the program, in bytes
+	Zstd   []byte // the program, compressed
+	// Variable of the environment may name the program's file; empty for none.
+	Variable string
+}
+
+// New is a Program of the two files that command pack writes. It panics if they are not
+// such ones: they are part of the running program.
+func New(name, sum string, zstd []byte, variable string) Program {
+	hash, size, ok := ready.ParseSum(sum)
+	if !ok {
+		panic("packed: " + name + ": not a sum: " + sum)
+	}
+	return Program{Name: name, SHA256: hash, Size: size, Zstd: zstd, Variable: variable}
+}
+
+// Want is what package ready looks for.
+func (p Program) Want() ready.Want {
+	return ready.Want{Name: p.Name, SHA256: p.SHA256, Size: p.Size, Variable: p.Variable}
+}
+
+// Options say where to look. The zero value looks wherever the running program does.
+type Options struct {
+	// RunDir is a folder of this run, which its owner removes; empty for none.
+	RunDir string
+	// NoMemory leaves out the memory file, for what needs a path.
+	NoMemory bool
+	// place is for tests, instead of the running program's surroundings.
+	place *ready.Place
+}
+
+// From is the kind of place where a program was found.
+type From string
+
+// The places, in the order in which they are looked at.
+const (
+	FromVariable From = "variable"   // named by the environment
+	FromBeside   From = "beside"     // beside the running program, or in ../lib/cubby
+	FromCache    From = "cache"      // the user's cache
+	FromRunDir   From = "run folder" // of this run
+	FromMemory   From = "memory"     // a sealed memory file
+)
+
+// PassedOver is a place that came first and was not taken.
+type PassedOver struct {
+	From From
+	Path string
+	Err  error
+}
+
+// Located is a program that is ready to be run. Close it when it is not needed any more.
+type Located struct {
+	// File is open for reading and close-on-exec, and has a shared lock. Run it by
+	// /proc/self/fd/N or package ready's Exec: a path could lead to another file by then.
+	File   *os.File
+	Path   string // for people; of no file if From is FromMemory
+	From   From
+	SHA256 string // of its content, in hex
+	Passed []PassedOver
+}
+
+// Close closes the file, and so lets go of its lock.
+func (l *Located) Close() error { return l.File.Close() }
+
+// Error is a program that could not be provided, with what to do about it.
+type Error struct {
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Open provides the program: from the file that the environment names, which must fit;
+// from beside the running program; from the cache or the run folder, where it is unpacked
+// if need be; or from a memory file. Its errors are *Error, or ctx's.
+func Open(ctx context.Context, p Program, opts Options) (*Located, error) {
+	place := ready.Surroundings(p.Variable)
+	if opts.place != nil {
+		place = *opts.place
+	}
+	o := opener{program: p, want: p.Want(), place: place, notes: ready.NotesIn(place.Cache)}
+	if place.Explicit != "" {
+		return o.explicit(ctx)
+	}
+	for _, dir := range place.Beside {
+		if found := o.beside(ctx, dir); found != nil {
+			return found, nil
+		}
+	}
+	for _, to := range []struct {
+		from From
+		dir  string
+	}{{FromCache, place.Cache}, {FromRunDir, opts.RunDir}} {
+		if to.dir == "" {
+			o.pass(to.from, "", errors.New("there is none"))
+			continue
+		}
+		found, err := o.unpacked(ctx, to.from, to.dir)
+		if err == nil {
+			return found, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		o.pass(to.from, to.dir, err)
+	}
+	if !opts.NoMemory {
+		found, err := o.memory(ctx)
+		if err == nil {
+			return found, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		o.pass(FromMemory, "", err)
+	}
+	return nil, o.nowhere()
+}
+
+// opener is one call of Open.
+type opener struct {
+	program Program
+	want    ready.Want
+	place   ready.Place
+	notes   *ready.Notes
+	passed  []PassedOver
+}
+
+func (o *opener) pass(from From, path string, err error) {
+	o.passed = append(o.passed, PassedOver{from, path, err})
+}
+
+func (o *opener) nowhere() error {
+	var why []string
+	for _, p := range o.passed {
+		text := p.Err.Error()
+		if p.Path != "" && !strings.Contains(text, p.Path) {
+			text = p.Path + ": " + text
+		}
+		why = append(why, string(p.From)+": "+text)
+	}
+	return &Error{
+		Err: fmt.Errorf("%s, which is packed in this program, cannot be unpacked anywhere: %s", o.program.Name, strings.Join(why, "; ")),
+		Hint: "give it a folder that only root or this user may write and from which programs can be run: " +
+			"XDG_CACHE_HOME names the cache, TMPDIR the folder for temporary files",
+	}
+}
+
+// found takes over the file.
+func (o *opener) found(f ready.File, from From) *Located {
+	syscall.Close(f.Dir)
+	ready.Lock(f.FD)
+	return &Located{File: os.NewFile(uintptr(f.FD), f.Path), Path: f.Path, From: from, SHA256: o.want.SHA256, Passed: o.passed}
+}
+
+// explicit takes the file that the environment names, or fails.
+func (o *opener) explicit(ctx context.Context) (*Located, error) {
+	path := o.place.Explicit
+	f, err := ready.OpenPath(path)
+	if err == nil {
+		if err = o.check(ctx, f, true); err == nil {
+			return o.found(f, FromVariable), nil
+		}
+		f.Close()
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return nil, &Error{
+		Err:  fmt.Errorf("%s does not name the %s of this program: %w", o.program.Variable, o.program.Name, err),
+		Hint: "unset " + o.program.Variable + ", or write the one that is packed in this program with `cubby engine unpack DIR`",
+	}
+}
+
+// beside takes the file with the program's plain name in a folder; nil if it does not fit.
+func (o *opener) beside(ctx context.Context, dir string) *Located {
+	f, err := ready.OpenIn(dir, o.want.Name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	path := filepath.Join(dir, o.want.Name)
+	if err != nil {
+		// Of interest only if there is such a file.
+		if _, statErr := os.Lstat(path); statErr == nil {
+			o.pass(FromBeside, path, err)
+		}
+		return nil
+	}
+	if err := o.check(ctx, f, true); err != nil {
+		f.Close()
+		o.pass(FromBeside, path, err)
+		return nil
+	}
+	return o.found(f, FromBeside)
+}
+
+var errOtherBuild = errors.New("it is of another build")
+
+// check judges a file that is open, by its note or by its hash. With note set what the
+// hash says is noted in the cache, if there is one.
+func (o *opener) check(ctx context.Context, f ready.File, note bool) error {
+	if err := o.want.Judge(f); err != nil {
+		return err
+	}
+	sum := o.notes.Sum(f)
+	if sum == "" {
+		var err error
+		if sum, err = hash(ctx, f); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if note {
+			o.noteInCache(f, sum)
+		}
+	}
+	if sum != o.want.SHA256 {
+		return fmt.Errorf("%s: %w: SHA-256 %s, not %s", f.Path, errOtherBuild, sum, o.want.SHA256)
+	}
+	return nil
+}
+
+// hash reads the whole file.
+func hash(ctx context.Context, f ready.File) (string, error) {
+	sum := sha256.New()
+	// A file that grows meanwhile is another one than was judged.
+	if n, err := io.Copy(sum, io.NewSectionReader(reader{ctx, f.FD}, 0, f.Stat.Size)); err != nil {
+		return "", err
+	} else if n != f.Stat.Size {
+		return "", io.ErrUnexpectedEOF
+	}
+	var now syscall.Stat_t
+	if err := syscall.Fstat(f.FD, &now); err != nil {
+		return "", err
+	}
+	if ready.Key(&now) != ready.Key(&f.Stat) {
+		return "", errors.New("it was changed while it was read")
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// reader reads a descriptor until its context has ended.
+type reader struct {
+	ctx context.Context
+	fd  int
+}
+
+func (r reader) ReadAt(p []byte, off int64) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := syscall.Pread(r.fd, p, off)
+	switch {
+	case err == syscall.EINTR:
+		return r.ReadAt(p, off)
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
