@@ -3,14 +3,10 @@
 package data_test
 
 import (
-	"database/sql"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	_ "modernc.org/sqlite"
 
 	"github.com/cubby-sandbox/cubby/agent/data"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
@@ -38,23 +34,7 @@ func TestSQLite(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	path := filepath.Join(t.TempDir(), "shop.db")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = db.Exec(`create table customer (id integer primary key, name text);
-		create table "or""der" (id integer primary key, customer integer references customer(id), total real);
-		insert into customer values (1, 'Ada'), (2, 'line
-break');
-		create view big as select * from "or""der" where total > 10`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s, err := data.File(t.Context(), ex, path)
+	s, err := data.File(t.Context(), ex, "testdata/shop.db") // made of shop.sql
 	if err != nil {
 		t.Fatal(err)
 	}

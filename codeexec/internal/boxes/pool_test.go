@@ -4,20 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails if a goroutine that this package or its tests started goes on
+// when all of them have ended.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := goroutinesLeft(5 * time.Second); code == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "goroutines are left:\n\n%s\n", strings.Join(left, "\n\n"))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// goroutinesLeft waits until no goroutine but the caller's has a function of boxes
+// on its stack, or was started by one, and returns the stacks of those that are
+// there after the time.
+func goroutinesLeft(within time.Duration) []string {
+	for deadline := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		stacks := make([]byte, 1<<20)
+		all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
+		left := slices.DeleteFunc(all[1:], func(stack string) bool { return !strings.Contains(stack, "codeexec/internal/boxes") })
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
 
 // fake is an executor that says which session it is.
 type fake struct {
