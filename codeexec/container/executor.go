@@ -9,7 +9,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
@@ -100,7 +100,7 @@ func (e *Executor) Languages() []string { return slices.Clone(e.languages) }
 // Engine implements [codeexec.EngineProvider]. The workspaces of an execution id
 // are in its container, and go with it: see [codeexec.ErrWorkspaceStale].
 func (e *Executor) Engine() codeexec.Engine {
-	return boxes.Route(e.spaces, e.cfg.WorkspaceRoot, e.can)
+	return e2bexec.Route(e.spaces, e.cfg.WorkspaceRoot, e.can)
 }
 
 // spaces returns the engine of an execution id's workspaces.

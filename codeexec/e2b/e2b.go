@@ -34,7 +34,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 )
 
 // newTimeout bounds New, which has no context.
@@ -43,7 +43,7 @@ const newTimeout = 2 * time.Minute
 // CodeExecutor runs code in a server's sandbox. It implements
 // [codeexec.CodeExecutor] and [codeexec.EngineProvider], and is safe for
 // concurrent use.
-type CodeExecutor struct{ x *boxes.Executor }
+type CodeExecutor struct{ x *e2bexec.Executor }
 
 var (
 	_ codeexec.CodeExecutor   = (*CodeExecutor)(nil)
@@ -91,7 +91,7 @@ func open(ctx context.Context, op string, cfg *config) (*CodeExecutor, error) {
 	if err := cfg.connect(); err != nil {
 		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
 	}
-	x, err := boxes.Open(ctx, cfg.boxes)
+	x, err := e2bexec.Open(ctx, cfg.boxes)
 	if err != nil {
 		if cfg.boxes.OnClose != nil {
 			err = errors.Join(err, cfg.boxes.OnClose())

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 )
 
 // Defaults.
 const (
-	DefaultExecutionTimeout = boxes.DefaultExecutionTimeout
-	DefaultIdleTimeout      = boxes.DefaultIdleTimeout
+	DefaultExecutionTimeout = e2bexec.DefaultExecutionTimeout
+	DefaultIdleTimeout      = e2bexec.DefaultIdleTimeout
 	DefaultRemoteWorkspace  = codeexec.DefaultRemoteRoot
 )
 
@@ -38,12 +38,12 @@ type config struct {
 	sandboxURL, domain       string
 	metadata                 map[string]string
 	http                     *http.Client
-	boxes                    boxes.Config
+	boxes                    e2bexec.Config
 	err                      error
 }
 
 func configure(opts []Option) *config {
-	c := &config{boxes: boxes.Config{
+	c := &config{boxes: e2bexec.Config{
 		Backend: "e2b", Root: DefaultRemoteWorkspace, Delimiters: codeexec.E2BDelimiters(), AnyLanguage: true,
 		Describe: codeexec.Capabilities{Isolation: "remote", NetworkAllowed: true},
 	}}
@@ -117,7 +117,7 @@ func WithKeepSandbox() Option { return func(c *config) { c.boxes.Keep = true } }
 
 // WithFreshContext gives each ExecuteCode new kernels: no variables last, files
 // do.
-func WithFreshContext() Option { return func(c *config) { c.boxes.Fresh = boxes.FreshContext } }
+func WithFreshContext() Option { return func(c *config) { c.boxes.Fresh = e2bexec.FreshContext } }
 
 // WithMaxKernels bounds the kernels of the execution ids; without it 16. When
 // there are more, the id that was not used for longest loses its variables, and

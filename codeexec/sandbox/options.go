@@ -6,14 +6,14 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 	"github.com/cubby-sandbox/cubby/embedded"
 )
 
 // Defaults.
 const (
-	DefaultExecutionTimeout = boxes.DefaultExecutionTimeout
-	DefaultIdleTimeout      = boxes.DefaultIdleTimeout
+	DefaultExecutionTimeout = e2bexec.DefaultExecutionTimeout
+	DefaultIdleTimeout      = e2bexec.DefaultIdleTimeout
 )
 
 // Option modifies [New].
@@ -21,11 +21,11 @@ type Option func(*config)
 
 type config struct {
 	embedded embedded.Config
-	boxes    boxes.Config
+	boxes    e2bexec.Config
 }
 
 func configure(opts []Option) *config {
-	c := &config{boxes: boxes.Config{
+	c := &config{boxes: e2bexec.Config{
 		Backend: "sandbox", Recreate: true, Root: codeexec.DefaultRoot,
 		Describe: codeexec.Capabilities{Isolation: "gvisor"},
 	}}
@@ -43,7 +43,7 @@ func WithClient(client *cubby.Client) Option { return func(c *config) { c.boxes.
 
 // WithFreshSandbox gives each ExecuteCode a sandbox of its own, which takes some
 // hundred milliseconds; nothing lasts. Workspaces have one that lasts.
-func WithFreshSandbox() Option { return func(c *config) { c.boxes.Fresh = boxes.FreshSandbox } }
+func WithFreshSandbox() Option { return func(c *config) { c.boxes.Fresh = e2bexec.FreshSandbox } }
 
 // WithExecutionTimeout bounds each block, and each program in a workspace that
 // names no timeout; without it 60 seconds.

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 )
 
 // Defaults of [PoolConfig].
 const (
-	DefaultPoolSize        = boxes.DefaultPoolSize
-	DefaultPoolIdleTimeout = boxes.DefaultPoolIdle
+	DefaultPoolSize        = e2bexec.DefaultPoolSize
+	DefaultPoolIdleTimeout = e2bexec.DefaultPoolIdle
 )
 
 // PoolConfig configures a pool. The zero value is usable.
@@ -31,7 +31,7 @@ type PoolConfig struct {
 // that comes back after its sandbox was ended gets another: the first result says
 // FilesLost, and its Instance has grown. It is safe for concurrent use.
 type Pool struct {
-	p   *boxes.Pool[*CodeExecutor]
+	p   *e2bexec.Pool[*CodeExecutor]
 	cfg *config
 }
 
@@ -52,11 +52,11 @@ func NewPool(ctx context.Context, cfg PoolConfig, opts ...Option) (*Pool, error)
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p, err := boxes.NewPool(boxes.PoolConfig[*CodeExecutor]{
+	p, err := e2bexec.NewPool(e2bexec.PoolConfig[*CodeExecutor]{
 		Open: func(ctx context.Context, _ string, since *codeexec.Instance) (*CodeExecutor, error) {
 			cfg := c.boxes
 			cfg.Since = since
-			x, err := boxes.Open(ctx, cfg)
+			x, err := e2bexec.Open(ctx, cfg)
 			if err != nil {
 				return nil, explain(err)
 			}
@@ -104,7 +104,7 @@ func (p *Pool) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 }
 
 // Languages implements [codeexec.CodeExecutor].
-func (p *Pool) Languages() []string { return boxes.Languages() }
+func (p *Pool) Languages() []string { return e2bexec.Languages() }
 
 // Close ends every sandbox of the pool, and the private Cubby.
 func (p *Pool) Close() error { return p.p.Close() }

@@ -22,14 +22,14 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 	"github.com/cubby-sandbox/cubby/embedded"
 )
 
 // CodeExecutor runs code in a private sandbox. It implements
 // [codeexec.CodeExecutor] and [codeexec.EngineProvider], and is safe for
 // concurrent use.
-type CodeExecutor struct{ x *boxes.Executor }
+type CodeExecutor struct{ x *e2bexec.Executor }
 
 var (
 	_ codeexec.CodeExecutor   = (*CodeExecutor)(nil)
@@ -46,7 +46,7 @@ func New(ctx context.Context, opts ...Option) (*CodeExecutor, error) {
 		return nil, err
 	}
 	cfg.boxes.OnClose = shut
-	x, err := boxes.Open(ctx, cfg.boxes)
+	x, err := e2bexec.Open(ctx, cfg.boxes)
 	if err != nil {
 		return nil, explain(errors.Join(err, shut()))
 	}

@@ -1,4 +1,4 @@
-package boxes_test
+package e2bexec_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/boxes"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 )
 
 // TestMain fails if a goroutine that this package or its tests started goes on
@@ -90,9 +90,9 @@ func (f *factory) open(ctx context.Context, session string, _ *codeexec.Instance
 	return x, nil
 }
 
-func newPool(t *testing.T, f *factory, size int, idle time.Duration) *boxes.Pool[*fake] {
+func newPool(t *testing.T, f *factory, size int, idle time.Duration) *e2bexec.Pool[*fake] {
 	t.Helper()
-	p, err := boxes.NewPool(boxes.PoolConfig[*fake]{
+	p, err := e2bexec.NewPool(e2bexec.PoolConfig[*fake]{
 		Open: f.open, Busy: func(x *fake) bool { return x.busy.Load() },
 		Latest: func(*fake) codeexec.Instance { return codeexec.Instance{} }, Size: size, Idle: idle,
 	})
@@ -112,7 +112,7 @@ func newPool(t *testing.T, f *factory, size int, idle time.Duration) *boxes.Pool
 	return p
 }
 
-func get(t *testing.T, p *boxes.Pool[*fake], session string) *fake {
+func get(t *testing.T, p *e2bexec.Pool[*fake], session string) *fake {
 	t.Helper()
 	x, err := p.Get(t.Context(), session)
 	if err != nil {

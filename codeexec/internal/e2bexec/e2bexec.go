@@ -1,10 +1,10 @@
-// Package boxes runs code blocks, and makes workspaces, in the sandboxes of a
+// Package e2bexec runs code blocks, and makes workspaces, in the sandboxes of a
 // server that a *cubby.Client reaches: what the executors sandbox and e2b have in
 // common.
 //
 // A server other than one's own, and any sandbox, may answer anything. What they
 // can do by that is spoil their own results.
-package boxes
+package e2bexec
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package boxes
+package e2bexec
 
 import (
 	"context"
