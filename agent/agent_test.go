@@ -17,7 +17,7 @@ import (
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 )
 
 // TestLoop: what a session does, question by question, in one sandbox.
@@ -355,7 +355,7 @@ func TestBounds(t *testing.T) {
 	})
 
 	t.Run("code that never ends", func(t *testing.T) {
-		short := open(t, client, sandbox.WithExecutionTimeout(2*time.Second))
+		short := openAs(t, e2b.Config{Client: client, Timeout: 2 * time.Second})
 		m := script(python("while True: pass"), "It never ends.")
 		answer, err := ask(t, newAgent(t, m, short), "Go.", nil)
 		if err != nil || answer.Text != "It never ends." || !strings.Contains(m.lastRead(), "its time was over") {

@@ -2,7 +2,7 @@
 // that code in a sandbox and showing the model what came of it, until it answers.
 //
 //	model := openai.New(openai.Config{Model: "gpt-5"}) // or anthropic, or your own
-//	executor, err := sandbox.New(ctx)
+//	executor, err := sandbox.New(ctx, sandbox.Config{})
 //	…
 //	a, err := agent.New(model, executor)
 //	…

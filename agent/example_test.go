@@ -16,7 +16,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	model := script("```python\nprint(sum(range(1, 101)))\n```", "The sum of 1 to 100 is exactly 5050.")
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

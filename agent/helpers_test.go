@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -42,9 +43,14 @@ func private(t *testing.T) *cubby.Client {
 	return c.Client
 }
 
-func open(t *testing.T, c *cubby.Client, opts ...sandbox.Option) *sandbox.CodeExecutor {
+func open(t *testing.T, c *cubby.Client) *e2b.CodeExecutor {
 	t.Helper()
-	e, err := sandbox.New(t.Context(), append(opts, sandbox.WithClient(c))...)
+	return openAs(t, e2b.Config{Client: c})
+}
+
+func openAs(t *testing.T, cfg e2b.Config) *e2b.CodeExecutor {
+	t.Helper()
+	e, err := sandbox.New(t.Context(), sandbox.Config{Executor: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +141,7 @@ func python(code string) string { return "```python\n" + code + "\n```" }
 
 // newAgent makes an agent that does not look into the sandbox first: environment_test.go
 // is about that.
-func newAgent(t *testing.T, m agent.Model, e *sandbox.CodeExecutor, opts ...agent.Option) *agent.Agent {
+func newAgent(t *testing.T, m agent.Model, e *e2b.CodeExecutor, opts ...agent.Option) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(m, e, append([]agent.Option{agent.WithEnvironment("")}, opts...)...)
 	if err != nil {

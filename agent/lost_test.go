@@ -13,6 +13,7 @@ import (
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/toolbox"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/local"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 )
@@ -32,9 +33,9 @@ func TestWhatIsLostIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pool := func(t *testing.T) *sandbox.Pool {
+	pool := func(t *testing.T) *e2b.Pool {
 		t.Helper()
-		p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(client))
+		p, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: client}}, e2b.PoolConfig{Size: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,11 +141,11 @@ func TestWhatIsLostIsTold(t *testing.T) {
 func TestWhereLessLasts(t *testing.T) {
 	client := private(t)
 	files := []codeexec.File{{Name: "data.txt", Content: []byte("original")}}
-	folder, err := local.NewUnsafe(local.Config{WorkDir: t.TempDir()})
+	folder, err := local.NewUnsafe(t.Context(), local.Config{WorkDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	each, err := local.NewUnsafe(local.Config{})
+	each, err := local.NewUnsafe(t.Context(), local.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestWhereLessLasts(t *testing.T) {
 	}{
 		"a folder that lasts":     {folder, "Variables do not last", "original True False"},
 		"a folder for each call":  {each, "Nothing lasts", "original False False"},
-		"a sandbox for each call": {open(t, client, sandbox.WithFreshSandbox()), "Nothing lasts", "original False False"},
+		"a sandbox for each call": {openAs(t, e2b.Config{Client: client, FreshSandbox: true}), "Nothing lasts", "original False False"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { tc.e.Close() })

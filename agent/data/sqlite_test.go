@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // A database is described by the sandbox's Python.
 func TestSQLite(t *testing.T) {
 	testenv.CheckLeaks(t)
-	ex, err := sandbox.New(t.Context(), sandbox.WithEmbedded(embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"}))
+	ex, err := sandbox.New(t.Context(), sandbox.Config{Embedded: embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
@@ -27,9 +28,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		err = os.Setenv("CUBBY_PYTHON", "/usr/bin/python3")
 	}
-	var own *sandbox.CodeExecutor
+	var own *e2b.CodeExecutor
 	if err == nil {
-		own, err = sandbox.New(context.Background())
+		own, err = sandbox.New(context.Background(), sandbox.Config{})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

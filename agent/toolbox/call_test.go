@@ -13,8 +13,8 @@ import (
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/toolbox"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/local"
-	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 )
 
 var _ agent.Toolbox = (*toolbox.Box)(nil)
@@ -95,7 +95,7 @@ func checkCalls(t *testing.T, ex codeexec.CodeExecutor) {
 }
 
 func TestCallSandbox(t *testing.T) {
-	ex := executor(t)
+	ex := executor(t, e2b.Config{})
 	checkCalls(t, ex)
 
 	b := toolbox.Memory()
@@ -150,7 +150,7 @@ func TestCallSandbox(t *testing.T) {
 
 // A local executor has no state: the whole call is one program.
 func TestCallLocal(t *testing.T) {
-	ex, err := local.NewUnsafe(local.Config{})
+	ex, err := local.NewUnsafe(t.Context(), local.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestCallLocal(t *testing.T) {
 }
 
 func TestCallLimits(t *testing.T) {
-	ex := executor(t, sandbox.WithExecutionTimeout(2*time.Second), sandbox.WithMaxOutput(64<<10))
+	ex := executor(t, e2b.Config{Timeout: 2 * time.Second, MaxOutput: 64 << 10})
 	b := toolbox.Memory()
 	for _, c := range []struct{ name, code, want string }{
 		{"endless", "def f():\n    while True: pass", "did not end in time"},
@@ -175,7 +175,7 @@ func TestCallLimits(t *testing.T) {
 // A model keeps a tool, and finds it in another session and another box of the
 // same folder.
 func TestTools(t *testing.T) {
-	ex := executor(t)
+	ex := executor(t, e2b.Config{})
 	dir := t.TempDir() + "/tools"
 	first, err := toolbox.Open(dir)
 	if err != nil {
@@ -242,7 +242,7 @@ func TestTools(t *testing.T) {
 
 // What a kept tool shows and writes comes back, and nothing that was there before.
 func TestToolFiles(t *testing.T) {
-	ex := executor(t)
+	ex := executor(t, e2b.Config{})
 	before := codeexec.CodeExecutionInput{Code: "open('old.txt', 'w').write('old')", ExecutionID: "s"}
 	if _, err := ex.ExecuteCode(t.Context(), before); err != nil {
 		t.Fatal(err)

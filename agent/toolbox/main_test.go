@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -21,10 +22,12 @@ func TestMain(m *testing.M) {
 }
 
 // executor is a sandbox for the calls of one test.
-func executor(t *testing.T, opts ...sandbox.Option) *sandbox.CodeExecutor {
+func executor(t *testing.T, cfg e2b.Config) *e2b.CodeExecutor {
 	t.Helper()
 	testenv.CheckLeaks(t)
-	e, err := sandbox.New(t.Context(), append(opts, sandbox.WithEmbedded(embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"}))...)
+	e, err := sandbox.New(t.Context(), sandbox.Config{
+		Embedded: embedded.Config{Binary: testenv.Cubby(t), Python: "/usr/bin/python3"}, Executor: cfg,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

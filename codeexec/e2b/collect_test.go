@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 )
 
 // A server may list what it likes: files come by safe names and within the
@@ -21,7 +22,7 @@ func TestCollectFromLiars(t *testing.T) {
 	}
 	f := &foreign{}
 	f.answer("POST /filesystem.Filesystem/Stat", says(200, `{"entry":{"type":"FILE_TYPE_DIRECTORY","path":"/home/user"}}`))
-	e := create(t, f.serve(t)...)
+	e := create(t, f.serve(t, e2b.Config{}))
 	listing := strings.Join([]string{
 		entry("/home/user/../../etc/passwd", "FILE", "1"), entry("/etc/passwd", "FILE", "1"), entry("/home/user/\u202ex", "FILE", "1"),
 		entry("/home/user/pipe", "UNSPECIFIED", "1"), entry("/home/user/dir", "DIRECTORY", "1"), entry("/home/user/conversations/other/x", "FILE", "1"),

@@ -1,16 +1,14 @@
 // Package e2b runs code blocks in a sandbox of any server that speaks E2B's
 // protocol: Cubby's `cubby serve`, E2B itself, Cube.
 //
-//	ce, err := e2b.New(
-//		e2b.WithAPIURL("https://sandboxes.example.com"),
-//		e2b.WithAPIKey(key),
-//		e2b.WithTemplate("code-interpreter-v1"),
-//	)
+//	ce, err := e2b.Create(ctx, e2b.Config{
+//		APIURL: "https://sandboxes.example.com", APIKey: key, Template: "code-interpreter-v1",
+//	})
 //	if err != nil { … }
 //	defer ce.Close()
 //
-// What is not given as an option comes from the environment: E2B_API_URL,
-// E2B_API_KEY, CUBE_TEMPLATE_ID.
+// What is not given comes from the environment: E2B_API_URL, E2B_API_KEY,
+// CUBE_TEMPLATE_ID. [New] takes tRPC-Agent's options instead of a [Config].
 //
 // Variables last from call to call, for each execution id, which has kernels and
 // a folder of its own. All ids share one sandbox, so they are kept apart for
@@ -24,12 +22,8 @@
 package e2b
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"os"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -42,7 +36,7 @@ const newTimeout = 2 * time.Minute
 
 // CodeExecutor runs code in a server's sandbox. It implements
 // [codeexec.CodeExecutor] and [codeexec.EngineProvider], and is safe for
-// concurrent use.
+// concurrent use. Packages e2b and sandbox make them.
 type CodeExecutor struct{ x *e2bexec.Executor }
 
 var (
@@ -50,102 +44,72 @@ var (
 	_ codeexec.EngineProvider = (*CodeExecutor)(nil)
 )
 
-// New is [Create] within two minutes.
+// New is [Create] within two minutes, with tRPC-Agent's signature.
 func New(opts ...Option) (*CodeExecutor, error) {
+	var o options
+	for _, option := range opts {
+		option(&o)
+	}
+	if o.err != nil {
+		return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, o.err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), newTimeout)
 	defer cancel()
-	return Create(ctx, opts...)
+	return Create(ctx, o.Config)
 }
 
-// Create makes a sandbox. Given [WithSandboxID], it attaches to that one instead,
+const opCreate = "create executor"
+
+// Create makes a sandbox. Given a SandboxID, it attaches to that one instead,
 // which must run: else it fails with [cubby.CodeSandboxGone] or
 // [cubby.CodePaused]. ctx bounds the call only.
-func Create(ctx context.Context, opts ...Option) (*CodeExecutor, error) {
-	return open(ctx, "create executor", configure(opts))
+func Create(ctx context.Context, cfg Config) (*CodeExecutor, error) {
+	if cfg.SandboxID == "" {
+		if err := cfg.checkTemplate(); err != nil {
+			return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, err)
+		}
+	}
+	return open(ctx, opCreate, cfg, nil)
 }
 
-// Attach attaches to the sandbox of [WithSandboxID], which it needs, and never
-// makes one. It fails as Create does when that one does not run.
-func Attach(ctx context.Context, opts ...Option) (*CodeExecutor, error) {
-	cfg := configure(opts)
+// Attach attaches to the sandbox of SandboxID, which it needs, and never makes
+// one. It fails as Create does when that one does not run.
+func Attach(ctx context.Context, cfg Config) (*CodeExecutor, error) {
 	const op = "attach executor"
-	if cfg.boxes.ID == "" {
-		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: errors.New("no sandbox to attach to"), Hint: "give its id with WithSandboxID"}
+	if cfg.SandboxID == "" {
+		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: errors.New("no sandbox to attach to"), Hint: "give its id: Config.SandboxID"}
 	}
-	return open(ctx, op, cfg)
+	return open(ctx, op, cfg, nil)
 }
 
 // CreateOrRecreate is like Create, and replaces a sandbox that is gone, now or
 // before a later call runs anything: onRecreate (which may be nil) is told the
-// old one's id first, to forget it, and must not use the executor. What the old one held is lost; results say
-// StateLost and FilesLost, and its workspaces fail with [codeexec.ErrWorkspaceStale]. A sandbox
-// that goes while code runs in it is an error, since nobody knows what the code
-// had done; the next call gets another. One that is paused is not replaced.
-func CreateOrRecreate(ctx context.Context, onRecreate func(oldID string), opts ...Option) (*CodeExecutor, error) {
-	cfg := configure(opts)
-	cfg.boxes.Recreate, cfg.boxes.OnRecreate = true, onRecreate
-	return open(ctx, "create executor", cfg)
+// old one's id first, to forget it, and must not use the executor. What the old
+// one held is lost; results say StateLost and FilesLost, and its workspaces fail
+// with [codeexec.ErrWorkspaceStale]. A sandbox that goes while code runs in it is
+// an error, since nobody knows what the code had done; the next call gets
+// another. One that is paused is not replaced.
+func CreateOrRecreate(ctx context.Context, cfg Config, onRecreate func(oldID string)) (*CodeExecutor, error) {
+	if err := cfg.checkTemplate(); err != nil {
+		return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, err)
+	}
+	return open(ctx, opCreate, cfg, func(x *e2bexec.Config) { x.Recreate, x.OnRecreate = true, onRecreate })
 }
 
-func open(ctx context.Context, op string, cfg *config) (*CodeExecutor, error) {
-	if err := cfg.connect(); err != nil {
+func open(ctx context.Context, op string, cfg Config, change func(*e2bexec.Config)) (*CodeExecutor, error) {
+	c, release, err := cfg.resolve()
+	if err != nil {
 		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
 	}
-	x, err := e2bexec.Open(ctx, cfg.boxes)
+	if change != nil {
+		change(&c)
+	}
+	x, err := e2bexec.Open(ctx, c)
 	if err != nil {
-		if cfg.boxes.OnClose != nil {
-			err = errors.Join(err, cfg.boxes.OnClose())
-		}
+		release()
 		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
 	}
 	return &CodeExecutor{x}, nil
-}
-
-// connect makes the client.
-func (c *config) connect() error {
-	url := cmp.Or(c.apiURL, os.Getenv("E2B_API_URL"))
-	key := cmp.Or(c.apiKey, os.Getenv("E2B_API_KEY"))
-	template := cmp.Or(c.template, os.Getenv("CUBE_TEMPLATE_ID"))
-	switch {
-	case c.err != nil:
-		return c.err
-	case url == "":
-		return missing("the server's URL", "WithAPIURL", "E2B_API_URL")
-	case key == "":
-		return missing("an API key", "WithAPIKey", "E2B_API_KEY")
-	case template == "" && (c.boxes.ID == "" || c.boxes.Recreate):
-		return missing("a template", "WithTemplate", "CUBE_TEMPLATE_ID")
-	}
-	if template != "" {
-		c.boxes.Create = append(c.boxes.Create, cubby.WithTemplate(template))
-	}
-	if len(c.metadata) > 0 {
-		c.boxes.Create = append(c.boxes.Create, cubby.WithMetadata(c.metadata))
-	}
-	hc := c.http
-	if hc == nil {
-		own := &http.Client{}
-		if t, ok := http.DefaultTransport.(*http.Transport); ok {
-			own.Transport = t.Clone()
-			c.boxes.OnClose = func() error {
-				own.CloseIdleConnections()
-				return nil
-			}
-		}
-		hc = own
-	}
-	client, err := cubby.NewClient(cubby.Config{
-		APIURL: url, APIKey: key, SandboxURL: c.sandboxURL, Domain: c.domain, HTTPClient: hc, Logger: c.boxes.Logger,
-	})
-	c.boxes.Client = client
-	return err
-}
-
-func missing(what, option, variable string) error {
-	return &cubby.Error{
-		Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is missing", what),
-		Hint: fmt.Sprintf("set %s; in Go, %s gives it", variable, option),
-	}
 }
 
 // ExecuteCode implements [codeexec.CodeExecutor]. Calls of one execution id wait
@@ -159,20 +123,20 @@ func (e *CodeExecutor) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 	return e.x.CodeBlockDelimiters()
 }
 
-// Languages implements [codeexec.CodeExecutor]: python, javascript, typescript,
-// bash. Others are asked of the server, which may have them.
+// Languages implements [codeexec.CodeExecutor]: those of the [Config], else
+// python, javascript, typescript and bash.
 func (e *CodeExecutor) Languages() []string { return e.x.Languages() }
 
-// Engine returns the workspaces, which are in the sandbox; see
-// [WithRemoteWorkspace].
+// Engine returns the workspaces, which are in the sandbox, below the
+// WorkspaceRoot.
 func (e *CodeExecutor) Engine() codeexec.Engine { return e.x.Engine() }
 
 // SandboxID returns the sandbox's id, to attach to it later. After a
 // replacement it is another.
 func (e *CodeExecutor) SandboxID() string { return e.x.SandboxID() }
 
-// Close ends the sandbox if this executor made it, unless [WithKeepSandbox] or
-// [WithSandboxID] was given; else it is Detach. What is under way fails with
+// Close ends the sandbox if this executor made it, unless KeepSandbox or a
+// SandboxID was given; else it is Detach. What is under way fails with
 // [cubby.CodeConflict].
 func (e *CodeExecutor) Close() error { return e.x.Close() }
 

@@ -3,6 +3,7 @@
 package e2b_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
@@ -48,14 +49,15 @@ func run(m *testing.M) int {
 	return code
 }
 
-// at are the options of an executor of that server.
-func at(s *testenv.Server, more ...e2b.Option) []e2b.Option {
-	return append([]e2b.Option{e2b.WithAPIURL(s.URL), e2b.WithAPIKey(s.Key), e2b.WithTemplate(template)}, more...)
+// at configures an executor of that server; what cfg has of it stays.
+func at(s *testenv.Server, cfg e2b.Config) e2b.Config {
+	cfg.APIURL, cfg.APIKey, cfg.Template = cmp.Or(cfg.APIURL, s.URL), cmp.Or(cfg.APIKey, s.Key), template
+	return cfg
 }
 
-func create(t *testing.T, opts ...e2b.Option) *e2b.CodeExecutor {
+func create(t *testing.T, cfg e2b.Config) *e2b.CodeExecutor {
 	t.Helper()
-	e, err := e2b.Create(t.Context(), opts...)
+	e, err := e2b.Create(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +72,14 @@ func create(t *testing.T, opts ...e2b.Option) *e2b.CodeExecutor {
 func TestSuite(t *testing.T) {
 	s := testenv.Serve(t)
 	const short = 3 * time.Second
-	with := func(opts ...e2b.Option) func(t *testing.T) codeexec.CodeExecutor {
-		return func(t *testing.T) codeexec.CodeExecutor { return create(t, at(s, opts...)...) }
+	with := func(cfg e2b.Config) func(t *testing.T) codeexec.CodeExecutor {
+		return func(t *testing.T) codeexec.CodeExecutor { return create(t, at(s, cfg)) }
 	}
-	spaces := codeexectest.WorkspaceTraits{Root: e2b.DefaultRemoteWorkspace, MaxOutput: cubby.DefaultMaxOutput}
+	spaces := codeexectest.WorkspaceTraits{Root: e2b.DefaultWorkspaceRoot, MaxOutput: cubby.DefaultMaxOutput}
 	// replaced makes executors that replace their sandbox, and lose ends it.
-	replaced := func(opts ...e2b.Option) func(t *testing.T) codeexec.CodeExecutor {
+	replaced := func(cfg e2b.Config) func(t *testing.T) codeexec.CodeExecutor {
 		return func(t *testing.T) codeexec.CodeExecutor {
-			e, err := e2b.CreateOrRecreate(t.Context(), nil, at(s, opts...)...)
+			e, err := e2b.CreateOrRecreate(t.Context(), at(s, cfg), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,19 +96,19 @@ func TestSuite(t *testing.T) {
 		}
 	}
 	t.Run("stateful", func(t *testing.T) {
-		codeexectest.Run(t, replaced(e2b.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Files: true, Lose: lose, Short: with(e2b.WithExecutionTimeout(short)), Timeout: short, Workspaces: &spaces,
+		codeexectest.Run(t, replaced(e2b.Config{Timeout: 2 * time.Minute}), codeexectest.Traits{
+			Stateful: true, PerID: true, Display: true, Files: true, Lose: lose, Short: with(e2b.Config{Timeout: short}), Timeout: short, Workspaces: &spaces,
 		})
 	})
 	t.Run("fresh for each call", func(t *testing.T) {
-		codeexectest.Run(t, replaced(e2b.WithExecutionTimeout(2*time.Minute), e2b.WithFreshContext()), codeexectest.Traits{
-			Display: true, Files: true, Lose: lose, Short: with(e2b.WithExecutionTimeout(short), e2b.WithFreshContext()), Timeout: short,
+		codeexectest.Run(t, replaced(e2b.Config{Timeout: 2 * time.Minute, FreshKernels: true}), codeexectest.Traits{
+			Display: true, Files: true, Lose: lose, Short: with(e2b.Config{Timeout: short, FreshKernels: true}), Timeout: short,
 		})
 	})
 	t.Run("a pool", func(t *testing.T) {
 		pool := func(timeout time.Duration) func(t *testing.T) codeexec.CodeExecutor {
 			return func(t *testing.T) codeexec.CodeExecutor {
-				p, err := e2b.NewPool(e2b.PoolConfig{}, at(s, e2b.WithExecutionTimeout(timeout))...)
+				p, err := e2b.NewPool(t.Context(), at(s, e2b.Config{Timeout: timeout}), e2b.PoolConfig{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,6 +129,6 @@ func TestSuite(t *testing.T) {
 		})
 	})
 	t.Run("workspaces whose programs are root's", func(t *testing.T) {
-		codeexectest.Workspaces(t, func(t *testing.T) codeexec.Engine { return create(t, at(s, e2b.WithUser("root"))...).Engine() }, spaces)
+		codeexectest.Workspaces(t, func(t *testing.T) codeexec.Engine { return create(t, at(s, e2b.Config{User: "root"})).Engine() }, spaces)
 	})
 }

@@ -58,10 +58,11 @@ func Example() {
 // and CUBE_TEMPLATE_ID instead.
 func ExampleCreate() {
 	ctx := context.Background()
-	ce, err := e2b.Create(ctx, e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithTemplate("code-interpreter-v1"),
-		e2b.WithExecutionTimeout(30*time.Second), // of each block; 60 seconds if left out
-		e2b.WithIdleTimeout(10*time.Minute),      // renewed by every use; an hour if left out
-	)
+	ce, err := e2b.Create(ctx, e2b.Config{
+		APIURL: url(), APIKey: key(), Template: "code-interpreter-v1",
+		Timeout:     30 * time.Second, // of each block; 60 seconds if left out
+		IdleTimeout: 10 * time.Minute, // renewed by every use; an hour if left out
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -84,20 +85,20 @@ func ExampleCreate() {
 // program goes on in it.
 func ExampleAttach() {
 	ctx := context.Background()
-	server := []e2b.Option{e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithTemplate("code-interpreter-v1")}
-	first, err := e2b.Create(ctx, server...)
+	cfg := e2b.Config{APIURL: url(), APIKey: key(), Template: "code-interpreter-v1"}
+	first, err := e2b.Create(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)
 	}
 	if _, err := first.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "x = 41"}); err != nil {
 		log.Fatal(err)
 	}
-	id := first.SandboxID()
+	cfg.SandboxID = first.SandboxID()
 	if err := first.Detach(); err != nil {
 		log.Fatal(err)
 	}
 
-	second, err := e2b.Attach(ctx, append(server, e2b.WithSandboxID(id))...)
+	second, err := e2b.Attach(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,13 +116,11 @@ func ExampleAttach() {
 func ExampleCreateOrRecreate() {
 	ctx := context.Background()
 	locator := map[string]string{}
-	ce, err := e2b.CreateOrRecreate(ctx,
-		func(oldID string) {
-			fmt.Println("recreated")
-			clear(locator)
-		},
-		e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithTemplate("code-interpreter-v1"),
-	)
+	cfg := e2b.Config{APIURL: url(), APIKey: key(), Template: "code-interpreter-v1"}
+	ce, err := e2b.CreateOrRecreate(ctx, cfg, func(oldID string) {
+		fmt.Println("recreated")
+		clear(locator)
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -129,7 +128,7 @@ func ExampleCreateOrRecreate() {
 	locator["agent"] = ce.SandboxID()
 
 	// The sandbox ends meanwhile: here by another executor, else for idleness.
-	other, err := e2b.Attach(ctx, e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithSandboxID(ce.SandboxID()))
+	other, err := e2b.Attach(ctx, e2b.Config{APIURL: url(), APIKey: key(), SandboxID: ce.SandboxID()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -152,10 +151,10 @@ func ExampleCreateOrRecreate() {
 // Workspaces: a folder for each task, with programs that run in it.
 func ExampleCodeExecutor_Engine() {
 	ctx := context.Background()
-	ce, err := e2b.Create(ctx, e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithTemplate("code-interpreter-v1"),
-		// Optional: without it, this is the root.
-		e2b.WithRemoteWorkspace("/workspace/cube_agent"),
-	)
+	ce, err := e2b.Create(ctx, e2b.Config{
+		APIURL: url(), APIKey: key(), Template: "code-interpreter-v1",
+		WorkspaceRoot: "/workspace/cube_agent", // the same if left out
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -195,8 +194,8 @@ func ExampleCodeExecutor_Engine() {
 // A pool gives each conversation a sandbox of its own.
 func ExamplePool() {
 	ctx := context.Background()
-	pool, err := e2b.NewPool(e2b.PoolConfig{Size: 8, IdleTimeout: 10 * time.Minute},
-		e2b.WithAPIURL(url()), e2b.WithAPIKey(key()), e2b.WithTemplate("code-interpreter-v1"))
+	cfg := e2b.Config{APIURL: url(), APIKey: key(), Template: "code-interpreter-v1"}
+	pool, err := e2b.NewPool(ctx, cfg, e2b.PoolConfig{Size: 8, IdleTimeout: 10 * time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}

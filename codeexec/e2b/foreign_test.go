@@ -3,6 +3,7 @@
 package e2b_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,11 +97,12 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
-func (f *foreign) serve(t *testing.T, more ...e2b.Option) []e2b.Option {
+func (f *foreign) serve(t *testing.T, cfg e2b.Config) e2b.Config {
 	t.Helper()
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
-	return append([]e2b.Option{e2b.WithAPIURL(srv.URL), e2b.WithAPIKey("k"), e2b.WithTemplate("t")}, more...)
+	cfg.APIURL, cfg.APIKey, cfg.Template = cmp.Or(cfg.APIURL, srv.URL), "k", "t"
+	return cfg
 }
 
 // What is missing is named, with the option and the variable to give it by.
@@ -121,7 +123,7 @@ func TestEnvironment(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), variable) || !strings.Contains(err.Error(), option) {
 				t.Errorf("it does not name %s and %s: %v", option, variable, err)
 			}
-			_, err = e2b.NewPool(e2b.PoolConfig{})
+			_, err = e2b.NewPool(t.Context(), e2b.Config{}, e2b.PoolConfig{})
 			wantCode(t, "NewPool", err, cubby.CodeInvalidArgument)
 		})
 	}
@@ -145,14 +147,17 @@ func TestEnvironment(t *testing.T) {
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	f := &foreign{}
-	for name, o := range map[string]e2b.Option{
-		"idle timeout of less than a second": e2b.WithIdleTimeout(500 * time.Millisecond), "of seconds that are not whole": e2b.WithIdleTimeout(1500 * time.Millisecond),
-		"negative": e2b.WithIdleTimeout(-time.Second), "execution timeout": e2b.WithExecutionTimeout(-1), "sandbox timeout": e2b.WithSandboxTimeout(0),
-		"output": e2b.WithMaxOutput(-1), "kernels": e2b.WithMaxKernels(1), "folder": e2b.WithRemoteWorkspace("relative"), "root": e2b.WithRemoteWorkspace("/"),
-		"user": e2b.WithUser("a:b"), "variable": e2b.WithEnv(map[string]string{"A=B": "c"}), "limit": e2b.WithLimits(codeexec.ResourceLimits{CPUs: -1}),
-		"address": e2b.WithAPIURL("ftp://x"), "domain": e2b.WithDomain("not a domain"), "id": e2b.WithSandboxID("../../etc"),
+	for name, cfg := range map[string]e2b.Config{
+		"idle timeout of less than a second": {IdleTimeout: 500 * time.Millisecond}, "of seconds that are not whole": {IdleTimeout: 1500 * time.Millisecond},
+		"negative": {IdleTimeout: -time.Second}, "timeout": {Timeout: -1}, "sandbox timeout": {SandboxTimeout: -1},
+		"output": {MaxOutput: -1}, "kernels": {MaxKernels: 1}, "folder": {WorkspaceRoot: "relative"}, "root": {WorkspaceRoot: "/"},
+		"user": {User: "a:b"}, "variable": {Env: map[string]string{"A=B": "c"}}, "limit": {Limits: codeexec.ResourceLimits{CPUs: -1}},
+		"address": {APIURL: "ftp://x"}, "domain": {Domain: "not a domain"}, "id": {SandboxID: "../../etc"},
+		"a sandbox for each call, and one": {SandboxID: "iforeign", FreshSandbox: true}, "no language": {Languages: []string{}},
+		"a language that is data": {Languages: []string{"json"}}, "a language of two lines": {Languages: []string{"r\nr"}},
+		"a client and an address": {Client: client(t, exampleServer)},
 	} {
-		_, err := e2b.Create(t.Context(), f.serve(t, o)...)
+		_, err := e2b.Create(t.Context(), f.serve(t, cfg))
 		wantCode(t, name, err, cubby.CodeInvalidArgument)
 	}
 	if len(f.requests) != 0 {
@@ -161,32 +166,32 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 }
 
 func TestWrongKey(t *testing.T) {
-	_, err := e2b.Create(t.Context(), append(at(exampleServer), e2b.WithAPIKey("e2b_"+strings.Repeat("0", 40)))...)
+	_, err := e2b.Create(t.Context(), at(exampleServer, e2b.Config{APIKey: "e2b_" + strings.Repeat("0", 40)}))
 	wantCode(t, "Create", err, cubby.CodeUnauthenticated)
 }
 
 func TestNoServer(t *testing.T) {
 	srv := httptest.NewServer(&foreign{})
 	srv.Close()
-	_, err := e2b.Create(t.Context(), append(at(exampleServer), e2b.WithAPIURL(srv.URL))...)
+	_, err := e2b.Create(t.Context(), at(exampleServer, e2b.Config{APIURL: srv.URL}))
 	wantCode(t, "Create", err, cubby.CodeUnavailable)
 }
 
 func TestPaused(t *testing.T) {
 	f := &foreign{paused: true}
-	opts := f.serve(t, e2b.WithSandboxID("iforeign"))
-	for name, open := range map[string]func(context.Context, ...e2b.Option) (*e2b.CodeExecutor, error){
+	cfg := f.serve(t, e2b.Config{SandboxID: "iforeign"})
+	for name, open := range map[string]func(context.Context, e2b.Config) (*e2b.CodeExecutor, error){
 		"Create": e2b.Create, "Attach": e2b.Attach,
-		"CreateOrRecreate": func(ctx context.Context, opts ...e2b.Option) (*e2b.CodeExecutor, error) {
-			return e2b.CreateOrRecreate(ctx, func(string) { t.Error("it was given up") }, opts...)
+		"CreateOrRecreate": func(ctx context.Context, cfg e2b.Config) (*e2b.CodeExecutor, error) {
+			return e2b.CreateOrRecreate(ctx, cfg, func(string) { t.Error("it was given up") })
 		},
 	} {
-		_, err := open(t.Context(), opts...)
+		_, err := open(t.Context(), cfg)
 		wantCode(t, name, err, cubby.CodePaused)
 	}
 	t.Run("since the last call", func(t *testing.T) {
 		f := &foreign{}
-		e := create(t, f.serve(t, e2b.WithIdleTimeout(time.Second))...)
+		e := create(t, f.serve(t, e2b.Config{IdleTimeout: time.Second}))
 		output(t, e, python("1"))
 		f.mu.Lock()
 		f.paused = true
@@ -210,17 +215,18 @@ func TestPaused(t *testing.T) {
 // its machines have.
 func TestLimitsThatNobodyKeeps(t *testing.T) {
 	f := &foreign{}
-	opts := f.serve(t, e2b.WithLimits(codeexec.ResourceLimits{MemoryBytes: 1 << 30}))
-	_, err := e2b.Create(t.Context(), opts...)
+	cfg := f.serve(t, e2b.Config{Limits: codeexec.ResourceLimits{MemoryBytes: 1 << 30}})
+	_, err := e2b.Create(t.Context(), cfg)
 	wantCode(t, "Create", err, cubby.CodeUnimplemented)
 	if !errors.Is(err, codeexec.ErrLimitNotEnforceable) || f.count("DELETE") != 1 {
 		t.Errorf("got %v, and %q", err, f.requests)
 	}
-	_, err = e2b.Attach(t.Context(), append(opts, e2b.WithSandboxID("iforeign"))...)
+	cfg.SandboxID = "iforeign"
+	_, err = e2b.Attach(t.Context(), cfg)
 	if !errors.Is(err, codeexec.ErrLimitNotEnforceable) || f.count("DELETE") != 1 {
 		t.Errorf("got %v, and %q", err, f.requests)
 	}
-	e := create(t, f.serve(t)...)
+	e := create(t, f.serve(t, e2b.Config{}))
 	if limits := e.Engine().Describe().Limits; len(limits) != 0 {
 		t.Errorf("it is said to keep %v", limits)
 	}
@@ -237,7 +243,7 @@ func TestNonsense(t *testing.T) {
 				f := &foreign{}
 				f.answer("POST /v2/sandboxes", says(status, body))
 				f.answer("POST /sandboxes", says(status, body))
-				e, err := e2b.Create(t.Context(), f.serve(t)...)
+				e, err := e2b.Create(t.Context(), f.serve(t, e2b.Config{}))
 				if err == nil {
 					e.Close()
 				}
@@ -251,7 +257,7 @@ func TestNonsense(t *testing.T) {
 		for _, body := range nonsense {
 			f := &foreign{}
 			f.answer("GET /sandboxes/iforeign", says(200, body))
-			e, err := e2b.Create(t.Context(), f.serve(t)...)
+			e, err := e2b.Create(t.Context(), f.serve(t, e2b.Config{}))
 			if err == nil {
 				// What cannot be read says nothing; the sandbox is there.
 				e.Close()
@@ -265,7 +271,7 @@ func TestNonsense(t *testing.T) {
 	})
 	t.Run("to code", func(t *testing.T) {
 		f := &foreign{}
-		e := create(t, f.serve(t)...)
+		e := create(t, f.serve(t, e2b.Config{}))
 		for _, body := range append(nonsense, `{"type":"stdout","text":{}}`, `{"type":"stdout","text":"cut`, `{"type":"end_of_execution","exit_code":"x"}`) {
 			for _, status := range []int{200, 400, 500} {
 				f.answer("POST /execute", says(status, body))
@@ -286,7 +292,7 @@ func TestNonsense(t *testing.T) {
 		for _, body := range append(nonsense, `{"id":"","language":"python"}`, `{"id":7}`) {
 			f := &foreign{}
 			f.answer("POST /contexts", says(200, body))
-			e := create(t, f.serve(t)...)
+			e := create(t, f.serve(t, e2b.Config{}))
 			_, err := e.ExecuteCode(t.Context(), in("a", "1"))
 			if f.count("POST /execute") != 0 || cubby.CodeOf(err) == 0 {
 				t.Errorf("%.40q: got %v", body, err)
@@ -297,7 +303,7 @@ func TestNonsense(t *testing.T) {
 		for _, body := range nonsense {
 			f := &foreign{}
 			f.answer("POST /process.Process/Start", says(200, body))
-			e := create(t, f.serve(t)...)
+			e := create(t, f.serve(t, e2b.Config{}))
 			_, err := e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
 			if cubby.CodeOf(err) == 0 {
 				t.Errorf("%.40q: got %v", body, err)
@@ -309,7 +315,7 @@ func TestNonsense(t *testing.T) {
 // A stream that breaks off leaves open what the code did: it is not run again.
 func TestCodeIsNeverSentTwice(t *testing.T) {
 	f := &foreign{}
-	e := create(t, f.serve(t)...)
+	e := create(t, f.serve(t, e2b.Config{}))
 	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"type":"stdout","text":"began\n"}`+"\n")
 		w.(http.Flusher).Flush()
@@ -329,7 +335,7 @@ func TestCodeIsNeverSentTwice(t *testing.T) {
 // A kernel that the server has forgotten is replaced, since nothing ran.
 func TestForgottenKernel(t *testing.T) {
 	f := &foreign{}
-	e := create(t, f.serve(t)...)
+	e := create(t, f.serve(t, e2b.Config{}))
 	output(t, e, in("a", "x = 1"))
 	refused := false
 	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
@@ -350,7 +356,7 @@ func TestForgottenKernel(t *testing.T) {
 // A server that knows nothing of timeouts: the client ends the code.
 func TestTimeoutThatTheServerDoesNotKnow(t *testing.T) {
 	f := &foreign{}
-	e := create(t, f.serve(t, e2b.WithExecutionTimeout(time.Second))...)
+	e := create(t, f.serve(t, e2b.Config{Timeout: time.Second}))
 	f.answer("POST /execute", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"type":"stdout","text":"began\n"}`+"\n")
 		w.(http.Flusher).Flush()
@@ -368,7 +374,7 @@ func TestTimeoutThatTheServerDoesNotKnow(t *testing.T) {
 // Languages that only this server has.
 func TestLanguagesOfTheServersOwn(t *testing.T) {
 	f := &foreign{}
-	e := create(t, f.serve(t)...)
+	e := create(t, f.serve(t, e2b.Config{}))
 	r, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{
 		{Language: "R", Code: "cat('ran')"}, {Language: "julia", Code: "1"}, {Language: "json", Code: "{}"},
 	}})
@@ -384,7 +390,7 @@ func TestLanguagesOfTheServersOwn(t *testing.T) {
 func TestLogs(t *testing.T) {
 	var log lockedBuffer
 	f := &foreign{}
-	e := create(t, f.serve(t, e2b.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), e2b.WithEnv(map[string]string{"TOKEN": "secret-value"}))...)
+	e := create(t, f.serve(t, e2b.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Env: map[string]string{"TOKEN": "secret-value"}}))
 	output(t, e, in("conversation", "secret_code()"))
 	if err := e.Close(); err != nil {
 		t.Error(err)

@@ -93,9 +93,9 @@ func wantCode(t *testing.T, what string, err error, code cubby.Code) {
 func TestWhoEndsTheSandbox(t *testing.T) {
 	s := testenv.Serve(t)
 	c := client(t, s)
-	open := func(t *testing.T, opts ...e2b.Option) *e2b.CodeExecutor {
+	open := func(t *testing.T, cfg e2b.Config) *e2b.CodeExecutor {
 		t.Helper()
-		e, err := e2b.Create(t.Context(), at(s, opts...)...)
+		e, err := e2b.Create(t.Context(), at(s, cfg))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		wantCode(t, "CreateWorkspace", err, cubby.CodeConflict)
 	}
 	t.Run("Close ends what the executor made", func(t *testing.T) {
-		e := open(t)
+		e := open(t, e2b.Config{})
 		id := e.SandboxID()
 		if err := errors.Join(e.Close(), e.Close()); err != nil || state(t, c, id) != "gone" {
 			t.Errorf("got %v, %s", err, state(t, c, id))
@@ -117,13 +117,13 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		closed(t, e)
 	})
 	t.Run("and not what is to be kept, or was there before", func(t *testing.T) {
-		e := open(t, e2b.WithKeepSandbox())
+		e := open(t, e2b.Config{KeepSandbox: true})
 		id := e.SandboxID()
 		output(t, e, python("kept = 41"))
 		if err := e.Close(); err != nil || state(t, c, id) != cubby.StateRunning {
 			t.Fatalf("got %v, %s", err, state(t, c, id))
 		}
-		again, err := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(id))...)
+		again, err := e2b.Attach(t.Context(), at(s, e2b.Config{SandboxID: id}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		}
 	})
 	t.Run("variables and files are there for who attaches with the same execution id", func(t *testing.T) {
-		e := create(t, at(s, e2b.WithKeepSandbox())...)
+		e := create(t, at(s, e2b.Config{KeepSandbox: true}))
 		output(t, e, in("a", "kept = 41\nopen('mine', 'w').write('a')"))
 		if r, err := e.ExecuteCode(t.Context(), block("a", "js", "var kept = 1")); err != nil || r.Outcome != codeexec.OutcomeOK {
 			t.Fatalf("got %+v, %v", r, err)
@@ -155,7 +155,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(e.SandboxID()))...)
+		again, err := e2b.Attach(t.Context(), at(s, e2b.Config{SandboxID: e.SandboxID()}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		}
 	})
 	t.Run("and who finds no variables is told", func(t *testing.T) {
-		e := open(t)
+		e := open(t, e2b.Config{})
 		output(t, e, in("a", "kept = 41"))
 		if err := e.Detach(); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 				err = errors.Join(err, sbx.RemoveContext(t.Context(), k))
 			}
 		}
-		again, aerr := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(e.SandboxID()))...)
+		again, aerr := e2b.Attach(t.Context(), at(s, e2b.Config{SandboxID: e.SandboxID()}))
 		if err = errors.Join(err, aerr); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		}
 	})
 	t.Run("Detach lets go, and the programs go on", func(t *testing.T) {
-		e := open(t)
+		e := open(t, e2b.Config{})
 		id := e.SandboxID()
 		ws, err := e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
 		if err != nil {
@@ -242,7 +242,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		_, err = p.Wait(t.Context())
 		wantCode(t, "Wait", err, cubby.CodeConflict)
 		closed(t, e)
-		again := open(t, e2b.WithSandboxID(id))
+		again := open(t, e2b.Config{SandboxID: id})
 		if got := output(t, again, python("import subprocess; print(subprocess.run(['pgrep', '-fc', 'sleep 6789'], capture_output=True, text=True).stdout)")); strings.HasPrefix(got, "0") {
 			t.Errorf("the program has ended: %q", got)
 		}
@@ -251,7 +251,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		}
 	})
 	t.Run("Close ends what is under way", func(t *testing.T) {
-		e := open(t)
+		e := open(t, e2b.Config{})
 		errs := make(chan error)
 		go func() {
 			_, err := e.ExecuteCode(context.Background(), python("import time; time.sleep(600)"))
@@ -265,7 +265,7 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		wantCode(t, "ExecuteCode", <-errs, cubby.CodeConflict)
 	})
 	t.Run("a start that fails leaves nothing", func(t *testing.T) {
-		_, err := e2b.Create(t.Context(), at(s, e2b.WithLimits(codeexec.ResourceLimits{DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}))...)
+		_, err := e2b.Create(t.Context(), at(s, e2b.Config{Limits: codeexec.ResourceLimits{DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}}))
 		if !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 			t.Errorf("got %v", err)
 		}
@@ -279,18 +279,18 @@ func TestGone(t *testing.T) {
 	s := testenv.Serve(t)
 	c := client(t, s)
 	t.Run("attaching to nothing", func(t *testing.T) {
-		_, err := e2b.Attach(t.Context(), at(s)...)
+		_, err := e2b.Attach(t.Context(), at(s, e2b.Config{}))
 		wantCode(t, "without an id", err, cubby.CodeInvalidArgument)
-		if err == nil || !strings.Contains(err.Error(), "WithSandboxID") {
-			t.Errorf("it does not name the option: %v", err)
+		if err == nil || !strings.Contains(err.Error(), "Config.SandboxID") {
+			t.Errorf("it does not name the field: %v", err)
 		}
-		for _, open := range []func(context.Context, ...e2b.Option) (*e2b.CodeExecutor, error){e2b.Create, e2b.Attach} {
-			_, err := open(t.Context(), at(s, e2b.WithSandboxID("inotthere000000000000"))...)
+		for _, open := range []func(context.Context, e2b.Config) (*e2b.CodeExecutor, error){e2b.Create, e2b.Attach} {
+			_, err := open(t.Context(), at(s, e2b.Config{SandboxID: "inotthere000000000000"}))
 			wantCode(t, "an id that is gone", err, cubby.CodeSandboxGone)
 		}
 	})
 	t.Run("between two calls", func(t *testing.T) {
-		e := create(t, at(s)...)
+		e := create(t, at(s, e2b.Config{}))
 		output(t, e, python("x = 1"))
 		kill(t, c, e.SandboxID())
 		for range 2 {
@@ -302,7 +302,7 @@ func TestGone(t *testing.T) {
 	})
 	t.Run("while code runs: the code is not run again", func(t *testing.T) {
 		var recreated []string
-		e, err := e2b.CreateOrRecreate(t.Context(), func(old string) { recreated = append(recreated, old) }, at(s)...)
+		e, err := e2b.CreateOrRecreate(t.Context(), at(s, e2b.Config{}), func(old string) { recreated = append(recreated, old) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +367,7 @@ func TestGone(t *testing.T) {
 		}
 	})
 	t.Run("while a program runs", func(t *testing.T) {
-		e := create(t, at(s)...)
+		e := create(t, at(s, e2b.Config{}))
 		ws, err := e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
 		if err != nil {
 			t.Fatal(err)
@@ -390,7 +390,7 @@ func TestGone(t *testing.T) {
 	})
 	t.Run("a first sandbox that is gone already", func(t *testing.T) {
 		var recreated []string
-		e, err := e2b.CreateOrRecreate(t.Context(), func(old string) { recreated = append(recreated, old) }, at(s, e2b.WithSandboxID("inotthere000000000000"))...)
+		e, err := e2b.CreateOrRecreate(t.Context(), at(s, e2b.Config{SandboxID: "inotthere000000000000"}), func(old string) { recreated = append(recreated, old) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +412,7 @@ func TestIdleTimeout(t *testing.T) {
 	s := testenv.Serve(t)
 	c := client(t, s)
 	const idle = 6 * time.Second
-	e := create(t, at(s, e2b.WithIdleTimeout(idle))...)
+	e := create(t, at(s, e2b.Config{IdleTimeout: idle}))
 	output(t, e, python("import time; time.sleep(9)")) // longer than the timeout
 	if got := state(t, c, e.SandboxID()); got != cubby.StateRunning {
 		t.Fatalf("it is %s", got)
@@ -437,7 +437,7 @@ func TestIdleTimeout(t *testing.T) {
 // A whole life is over when it is, however busy.
 func TestSandboxTimeout(t *testing.T) {
 	s := testenv.Serve(t)
-	e := create(t, at(s, e2b.WithSandboxTimeout(5*time.Second))...)
+	e := create(t, at(s, e2b.Config{SandboxTimeout: 5 * time.Second}))
 	_, err := e.ExecuteCode(t.Context(), python("import time; time.sleep(100)"))
 	wantCode(t, "ExecuteCode", err, cubby.CodeSandboxGone)
 }
@@ -445,7 +445,7 @@ func TestSandboxTimeout(t *testing.T) {
 func TestLimits(t *testing.T) {
 	s := testenv.Serve(t)
 	asked := codeexec.ResourceLimits{MemoryBytes: 200 << 20, MaxPIDs: 64, DiskBytes: 64 << 20, FileSizeBytes: 64 << 20}
-	e := create(t, at(s, e2b.WithLimits(asked), e2b.WithKeepSandbox())...)
+	e := create(t, at(s, e2b.Config{Limits: asked, KeepSandbox: true}))
 	defer e.Destroy(context.Background())
 	t.Run("disk and file size", func(t *testing.T) {
 		r, err := e.ExecuteCode(t.Context(), python("open('big', 'wb').write(bytes(80 << 20))"))
@@ -481,12 +481,12 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("whoever attaches may ask for what holds, and for no less", func(t *testing.T) {
-		again := create(t, at(s, e2b.WithSandboxID(e.SandboxID()), e2b.WithLimits(asked))...)
+		again := create(t, at(s, e2b.Config{SandboxID: e.SandboxID(), Limits: asked}))
 		if err := again.Close(); err != nil {
 			t.Error(err)
 		}
 		for _, l := range []codeexec.ResourceLimits{{MemoryBytes: 100 << 20}, {MaxPIDs: 32}, {DiskBytes: 1 << 20}, {FileSizeBytes: 1 << 20}} {
-			_, err := e2b.Attach(t.Context(), at(s, e2b.WithSandboxID(e.SandboxID()), e2b.WithLimits(l))...)
+			_, err := e2b.Attach(t.Context(), at(s, e2b.Config{SandboxID: e.SandboxID(), Limits: l}))
 			if !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 				t.Errorf("%+v: got %v", l, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -33,7 +34,7 @@ type PoolConfig struct {
 // FilesLost, and its Instance has grown. It is safe for concurrent use.
 type Pool struct {
 	p   *e2bexec.Pool[*CodeExecutor]
-	cfg *config
+	cfg e2bexec.Config
 }
 
 var (
@@ -41,30 +42,37 @@ var (
 	_ codeexec.EngineProvider = (*Pool)(nil)
 )
 
-// NewPool returns a pool, empty yet, of executors with these options, of which
-// [WithSandboxID] can be none. A sandbox that is gone is replaced at its session's
-// next use, as by [CreateOrRecreate].
-func NewPool(cfg PoolConfig, opts ...Option) (*Pool, error) {
+// NewPool returns a pool, empty yet, of executors as cfg says, which has no
+// SandboxID. A sandbox that is gone is replaced at its session's next use, as by
+// [CreateOrRecreate]. ctx bounds the call only.
+func NewPool(ctx context.Context, cfg Config, pool PoolConfig) (*Pool, error) {
 	const op = "new pool"
-	c := configure(opts)
-	if c.boxes.ID != "" {
-		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: errors.New("one sandbox cannot be each session's"), Hint: "leave WithSandboxID out"}
+	err := context.Cause(ctx)
+	if err == nil && cfg.SandboxID != "" {
+		err = &cubby.Error{Code: cubby.CodeInvalidArgument, Err: errors.New("one sandbox cannot be each session's"), Hint: "leave Config.SandboxID out"}
 	}
-	if err := c.connect(); err != nil {
+	if err == nil {
+		err = cfg.checkTemplate()
+	}
+	if err != nil {
 		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
 	}
-	shut := c.boxes.OnClose
-	c.boxes.OnClose = nil // the connections are the pool's
-	c.boxes.Recreate = true
-	log := c.boxes.Logger
+	c, release, err := cfg.resolve()
+	if err != nil {
+		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+	}
+	shut := c.OnClose
+	c.OnClose = nil // what it ends is the pool's
+	c.Recreate = true
+	log := c.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	p, err := e2bexec.NewPool(e2bexec.PoolConfig[*CodeExecutor]{
 		Open: func(ctx context.Context, _ string, since *codeexec.Instance) (*CodeExecutor, error) {
-			cfg := c.boxes
-			cfg.Since = since
-			x, err := e2bexec.Open(ctx, cfg)
+			own := c
+			own.Since = since
+			x, err := e2bexec.Open(ctx, own)
 			if err != nil {
 				return nil, err
 			}
@@ -72,10 +80,11 @@ func NewPool(cfg PoolConfig, opts ...Option) (*Pool, error) {
 		},
 		Busy:   func(e *CodeExecutor) bool { return e.x.Busy() },
 		Latest: func(e *CodeExecutor) codeexec.Instance { return e.x.Latest() },
-		Size:   cfg.Size, Idle: cfg.IdleTimeout, OnClose: shut,
+		Size:   pool.Size, Idle: pool.IdleTimeout, OnClose: shut,
 		OnError: func(_ string, err error) { log.Warn("a session's sandbox was not ended", "err", err) },
 	})
 	if err != nil {
+		release()
 		return nil, err
 	}
 	return &Pool{p, c}, nil
@@ -104,15 +113,15 @@ func (p *Pool) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) 
 
 // Engine returns the workspaces of all sessions: those of an execution id are in
 // its session's sandbox, and are lost when that ends.
-func (p *Pool) Engine() codeexec.Engine { return p.p.Engine(p.cfg.boxes) }
+func (p *Pool) Engine() codeexec.Engine { return p.p.Engine(p.cfg) }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
 func (p *Pool) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
-	return append([]codeexec.CodeBlockDelimiter(nil), p.cfg.boxes.Delimiters...)
+	return slices.Clone(p.cfg.Delimiters)
 }
 
 // Languages implements [codeexec.CodeExecutor].
-func (p *Pool) Languages() []string { return e2bexec.Languages() }
+func (p *Pool) Languages() []string { return p.cfg.RunsLanguages() }
 
 // Close ends every sandbox of the pool.
 func (p *Pool) Close() error { return p.p.Close() }

@@ -18,7 +18,7 @@ func Example() {
 	os.Setenv(fromenv.Variable, "unsafe_local")
 	defer os.Unsetenv(fromenv.Variable)
 	ctx := context.Background()
-	executor, err := fromenv.New(ctx, fromenv.WithContainer(container.Config{Image: "python:3-slim"}))
+	executor, err := fromenv.New(ctx, fromenv.Config{Container: container.Config{Image: "python:3-slim"}})
 	if err != nil {
 		log.Fatal(err) // such as: Docker is not installed, and what to do about it
 	}

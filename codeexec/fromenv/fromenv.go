@@ -8,7 +8,7 @@
 // It is a module of its own, since it imports all of them, Docker's client
 // included.
 //
-//	executor, err := fromenv.New(ctx)
+//	executor, err := fromenv.New(ctx, fromenv.Config{})
 //	if err != nil { … }
 //	defer executor.Close()
 package fromenv
@@ -42,91 +42,67 @@ const (
 	UnsafeLocal = "unsafe_local"
 )
 
-// DefaultImage is the container's image when [WithContainer] names none.
+// DefaultImage is the container's image when [Config] names none.
 const DefaultImage = "python:3-slim"
 
-// Option configures one of the executors, for the case that it is chosen.
-type Option func(*config)
+// Config configures the executors, each for the case that it is chosen. The zero
+// value is usable.
+type Config struct {
+	// Type chooses instead of the variable; empty leaves it to that.
+	Type string
+	// Logger is that of the executors whose own is nil: it takes a line for each
+	// execution, never code, output or variables.
+	Logger *slog.Logger
 
-type config struct {
-	kind      string
-	given     bool // by WithType
-	logger    *slog.Logger
-	sandbox   []sandbox.Option
-	e2b       []e2b.Option
-	container container.Config
-	local     local.Config
+	Sandbox sandbox.Config
+	// E2B is the executor of a remote server. What it does not say comes from
+	// E2B_API_URL, E2B_API_KEY and CUBE_TEMPLATE_ID.
+	E2B e2b.Config
+	// Container's image is DefaultImage if it names none and no Dockerfile.
+	Container container.Config
+	// UnsafeLocal configures the executor without a wall; it does not choose it.
+	UnsafeLocal local.Config
 }
-
-// WithType chooses instead of the variable; an empty kind leaves it to that.
-func WithType(kind string) Option {
-	return func(c *config) { c.kind, c.given = kind, strings.TrimSpace(kind) != "" }
-}
-
-// WithLogger takes a line for each execution; never code, output or variables.
-func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
-
-// WithSandbox configures the sandbox.
-func WithSandbox(opts ...sandbox.Option) Option {
-	return func(c *config) { c.sandbox = append(c.sandbox, opts...) }
-}
-
-// WithE2B configures the executor of a remote server. What it does not say comes
-// from E2B_API_URL, E2B_API_KEY and CUBE_TEMPLATE_ID.
-func WithE2B(opts ...e2b.Option) Option { return func(c *config) { c.e2b = append(c.e2b, opts...) } }
-
-// WithContainer configures the container.
-func WithContainer(cfg container.Config) Option { return func(c *config) { c.container = cfg } }
-
-// WithUnsafeLocal configures the executor without a wall; it does not choose it.
-func WithUnsafeLocal(cfg local.Config) Option { return func(c *config) { c.local = cfg } }
 
 // New returns the executor that the environment asks for, started. ctx bounds the
 // start only. A value that is none of the five is an error of invalid_argument
 // that lists them. When the executor cannot run here the error says why: another
 // one is never taken in its place.
-func New(ctx context.Context, opts ...Option) (codeexec.CodeExecutor, error) {
-	var c config
-	for _, o := range opts {
-		o(&c)
-	}
+func New(ctx context.Context, cfg Config) (codeexec.CodeExecutor, error) {
 	// Who reads an error knows the variable, but not what a program's own option
 	// for the executor is called.
-	from := ""
-	if !c.given {
-		c.kind, from = os.Getenv(Variable), Variable
+	chosenType, from := cfg.Type, ""
+	if strings.TrimSpace(chosenType) == "" {
+		chosenType, from = os.Getenv(Variable), Variable
 	}
-	switch kind := strings.ToLower(strings.TrimSpace(c.kind)); kind {
+	for _, l := range []**slog.Logger{&cfg.Sandbox.Executor.Logger, &cfg.E2B.Logger, &cfg.Container.Logger, &cfg.UnsafeLocal.Logger} {
+		*l = cmp.Or(*l, cfg.Logger)
+	}
+	switch kind := strings.ToLower(strings.TrimSpace(chosenType)); kind {
 	case "", Sandbox:
-		e, err := sandbox.New(ctx, append([]sandbox.Option{sandbox.WithLogger(c.logger)}, c.sandbox...)...)
+		e, err := sandbox.New(ctx, cfg.Sandbox)
 		if err != nil && kind == "" {
 			return nil, noDefault(err)
 		}
 		return chosen(kind, from, e, err)
 	case Container:
-		if c.container.Image == "" && c.container.Dockerfile == "" {
-			c.container.Image = DefaultImage
+		if cfg.Container.Image == "" && cfg.Container.Dockerfile == "" {
+			cfg.Container.Image = DefaultImage
 		}
-		if c.container.Logger == nil {
-			c.container.Logger = c.logger
-		}
-		e, err := container.New(ctx, c.container)
+		e, err := container.New(ctx, cfg.Container)
 		if err != nil {
 			return chosen(kind, from, e, err)
 		}
-		return codeexec.Observe(e, codeexec.ObserveOptions{Logger: c.logger, Backend: Container}), nil
+		return codeexec.Observe(e, codeexec.ObserveOptions{Logger: cfg.Logger, Backend: Container}), nil
 	case E2B, Cube:
-		e, err := e2b.Create(ctx, append([]e2b.Option{e2b.WithLogger(c.logger)}, c.e2b...)...)
+		e, err := e2b.Create(ctx, cfg.E2B)
 		return chosen(kind, from, e, err)
 	case UnsafeLocal:
-		if c.local.Logger == nil {
-			c.local.Logger = c.logger
-		}
-		e, err := local.NewUnsafe(c.local)
+		e, err := local.NewUnsafe(ctx, cfg.UnsafeLocal)
 		return chosen(kind, from, e, err)
 	default:
 		return nil, &cubby.Error{
-			Op: "choose executor", Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is %.100q", cmp.Or(from, "the executor"), c.kind),
+			Op: "choose executor", Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("%s is %.100q", cmp.Or(from, "the executor"), chosenType),
 			Hint: "want " + strings.Join([]string{Sandbox, Container, E2B, Cube, UnsafeLocal}, ", "),
 		}
 	}

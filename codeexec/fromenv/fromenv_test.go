@@ -29,9 +29,9 @@ func clear(t *testing.T) {
 }
 
 // isolation runs code with what New returns and says how it is kept apart.
-func isolation(t *testing.T, opts ...fromenv.Option) string {
+func isolation(t *testing.T, cfg fromenv.Config) string {
 	t.Helper()
-	e, err := fromenv.New(t.Context(), opts...)
+	e, err := fromenv.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestSandboxIsTheDefault(t *testing.T) {
 		clear(t)
 		testenv.CheckLeaks(t)
 		t.Setenv(fromenv.Variable, value)
-		if got := isolation(t); got != "gvisor" {
+		if got := isolation(t, fromenv.Config{}); got != "gvisor" {
 			t.Errorf("%q: %s", value, got)
 		}
 	}
@@ -70,7 +70,7 @@ func TestE2B(t *testing.T) {
 	t.Setenv("CUBE_TEMPLATE_ID", "base")
 	for _, value := range []string{"e2b", "cube"} {
 		t.Setenv(fromenv.Variable, value)
-		if got := isolation(t); got != "remote" {
+		if got := isolation(t, fromenv.Config{}); got != "remote" {
 			t.Errorf("%q: %s", value, got)
 		}
 	}
@@ -80,7 +80,9 @@ func TestUnsafeLocal(t *testing.T) {
 	clear(t)
 	t.Setenv(fromenv.Variable, "unsafe_local")
 	var log bytes.Buffer
-	got := isolation(t, fromenv.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), fromenv.WithUnsafeLocal(local.Config{Root: filepath.Join(t.TempDir(), "run")}))
+	got := isolation(t, fromenv.Config{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), UnsafeLocal: local.Config{Root: filepath.Join(t.TempDir(), "run")},
+	})
 	if got != "none" {
 		t.Errorf("got %s", got)
 	}
@@ -92,7 +94,7 @@ func TestUnsafeLocal(t *testing.T) {
 func TestTypeGivenByTheProgram(t *testing.T) {
 	clear(t)
 	t.Setenv(fromenv.Variable, "container")
-	if got := isolation(t, fromenv.WithType(fromenv.UnsafeLocal)); got != "none" {
+	if got := isolation(t, fromenv.Config{Type: fromenv.UnsafeLocal}); got != "none" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -101,7 +103,7 @@ func TestAnotherValueListsThese(t *testing.T) {
 	for _, value := range []string{"docker", "local", "unsafe", "none", "sandbox,container"} {
 		clear(t)
 		t.Setenv(fromenv.Variable, value)
-		e, err := fromenv.New(t.Context())
+		e, err := fromenv.New(t.Context(), fromenv.Config{})
 		if e != nil || cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 			t.Fatalf("%q: %v, %v", value, e, err)
 		}
@@ -116,7 +118,7 @@ func TestAnotherValueListsThese(t *testing.T) {
 // Nothing weaker takes the place of what cannot run.
 func TestNothingElseIsChosen(t *testing.T) {
 	clear(t)
-	noSandbox := fromenv.WithSandbox(sandbox.WithEmbedded(embedded.Config{Binary: filepath.Join(t.TempDir(), "cubby")}))
+	noSandbox := fromenv.Config{Sandbox: sandbox.Config{Embedded: embedded.Config{Binary: filepath.Join(t.TempDir(), "cubby")}}}
 	for what, tc := range map[string]struct {
 		value string
 		is    error
@@ -138,8 +140,10 @@ func TestNothingElseIsChosen(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tc.is)
 			}
 			if tc.value != "" { // the same, when a program chose it: its option has a name of its own
-				_, err := fromenv.New(t.Context(), noSandbox, fromenv.WithType(tc.value))
-				if err == nil || strings.Contains(err.Error(), "WithType") || !strings.Contains(err.Error(), "the executor "+tc.value+" cannot run") {
+				chosen := noSandbox
+				chosen.Type = tc.value
+				_, err := fromenv.New(t.Context(), chosen)
+				if err == nil || strings.Contains(err.Error(), "Type") || !strings.Contains(err.Error(), "the executor "+tc.value+" cannot run") {
 					t.Errorf("chosen by the program: %v", err)
 				}
 			}

@@ -16,7 +16,8 @@ import (
 
 // A model's reply in, what the model reads next out.
 func Example() {
-	executor, err := local.NewUnsafe(local.Config{Timeout: 30 * time.Second})
+	ctx := context.Background()
+	executor, err := local.NewUnsafe(ctx, local.Config{Timeout: 30 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func Example() {
 	blocks := codeexec.ExtractCodeBlocks(reply, codeexec.ExtractOptions{
 		Delimiters: executor.CodeBlockDelimiters(), Languages: executor.Languages(),
 	})
-	result, err := executor.ExecuteCode(context.Background(), codeexec.CodeExecutionInput{CodeBlocks: blocks})
+	result, err := executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{CodeBlocks: blocks})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,7 +41,8 @@ func Example() {
 // Every option that tRPC-Agent's unsafe local executor has, at its default. How
 // often code may fail in a row is for the loop to count.
 func ExampleNewUnsafe() {
-	executor, err := local.NewUnsafe(local.Config{
+	ctx := context.Background()
+	executor, err := local.NewUnsafe(ctx, local.Config{
 		Delimiters: []codeexec.CodeBlockDelimiter{
 			{Start: "```python\n", End: "\n```"},
 			{Start: "```tool_code\n", End: "\n```"},
@@ -56,7 +58,7 @@ func ExampleNewUnsafe() {
 	failures := codeexec.NewFailureCounter(codeexec.ErrorRetryAttempts)
 
 	for _, code := range []string{"print(1/0)", "print(nothing)", "print('not reached')"} {
-		result, err := executor.ExecuteCode(context.Background(), codeexec.CodeExecutionInput{Code: code})
+		result, err := executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: code})
 		fmt.Println(result.Outcome, result.Error)
 		if !failures.Record(result, err) {
 			fmt.Println("two failures in a row: ask the user")
@@ -71,14 +73,14 @@ func ExampleNewUnsafe() {
 
 // Files of a conversation: put in, run, collected.
 func ExampleUnsafeExecutor_Engine() {
+	ctx := context.Background()
 	root := filepath.Join(os.TempDir(), "example-workspaces")
 	defer os.RemoveAll(root)
-	executor, err := local.NewUnsafe(local.Config{Root: root})
+	executor, err := local.NewUnsafe(ctx, local.Config{Root: root})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer executor.Close()
-	ctx := context.Background()
 	manager, fs, runner := executor.Engine().Manager(), executor.Engine().FS(), executor.Engine().Runner()
 
 	ws, err := manager.CreateWorkspace(ctx, "demo-1", codeexec.WorkspacePolicy{}) // ROOT/ws_demo-1_<time>

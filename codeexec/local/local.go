@@ -3,7 +3,7 @@
 // It is for code that you would start yourself, and for development. For the
 // code of a model see codeexec/sandbox, which needs nothing to be installed.
 //
-//	ex, err := local.NewUnsafe(local.Config{})
+//	ex, err := local.NewUnsafe(ctx, local.Config{})
 //	if err != nil { … }
 //	defer ex.Close()
 //	r, err := ex.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "print(6*7)"})
@@ -147,9 +147,13 @@ var (
 
 var errClosed = &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
 
-// NewUnsafe returns an executor without any isolation. It starts nothing.
-func NewUnsafe(cfg Config) (*UnsafeExecutor, error) {
+// NewUnsafe returns an executor without any isolation. It starts nothing; ctx
+// bounds the call only.
+func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 	const op = "new local executor"
+	if err := context.Cause(ctx); err != nil {
+		return nil, codeexec.Fail(op, cubby.CodeCanceled, err)
+	}
 	if !supported {
 		return nil, &cubby.Error{
 			Op: op, Code: cubby.CodeUnimplemented, Err: errors.New("code cannot be run without a sandbox on this system, only on Linux and macOS"),

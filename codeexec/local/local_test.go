@@ -58,7 +58,7 @@ func open(t *testing.T, cfg local.Config) *local.UnsafeExecutor {
 	if cfg.Root == "" {
 		cfg.Root = filepath.Join(os.Getenv("TMPDIR"), "run")
 	}
-	e, err := local.NewUnsafe(cfg)
+	e, err := local.NewUnsafe(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 func TestLimits(t *testing.T) {
 	en := open(t, local.Config{}).Engine()
 	if !slices.Contains(en.Describe().Limits, "memory_bytes") {
-		_, err := local.NewUnsafe(local.Config{Limits: codeexec.ResourceLimits{MemoryBytes: 1 << 30}})
+		_, err := local.NewUnsafe(t.Context(), local.Config{Limits: codeexec.ResourceLimits{MemoryBytes: 1 << 30}})
 		if !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 			t.Fatalf("limits do not hold here, and are not refused: %v", err)
 		}
@@ -297,7 +297,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	for _, l := range []codeexec.ResourceLimits{{CPUs: 1}, {MaxPIDs: 5}, {DiskBytes: 1 << 20}} {
-		if _, err := local.NewUnsafe(local.Config{Limits: l}); !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
+		if _, err := local.NewUnsafe(t.Context(), local.Config{Limits: l}); !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
@@ -311,13 +311,13 @@ func TestConfig(t *testing.T) {
 		"root of all":            {Root: "/"},
 		"a negative limit":       {Limits: codeexec.ResourceLimits{MemoryBytes: -1}},
 	} {
-		_, err := local.NewUnsafe(cfg)
+		_, err := local.NewUnsafe(t.Context(), cfg)
 		if cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	_, err := local.NewUnsafe(local.Config{})
+	_, err := local.NewUnsafe(t.Context(), local.Config{})
 	if e, ok := errors.AsType[*cubby.Error](err); !ok || e.Code != cubby.CodeUnavailable || e.Hint == "" {
 		t.Errorf("without an interpreter: %v", err)
 	}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 )
 
 // The code of a model's reply runs in a sandbox of this machine.
 func Example() {
 	ctx := context.Background()
-	ce, err := sandbox.New(ctx, sandbox.WithExecutionTimeout(30*time.Second))
+	ce, err := sandbox.New(ctx, sandbox.Config{Executor: e2b.Config{Timeout: 30 * time.Second}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func Example() {
 // A workspace for a task: files go in, a program runs, files come out.
 func ExampleCodeExecutor_Engine() {
 	ctx := context.Background()
-	ce, err := sandbox.New(ctx)
+	ce, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

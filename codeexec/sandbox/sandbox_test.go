@@ -11,6 +11,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/codeexectest"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -40,9 +41,9 @@ func private(t *testing.T) *cubby.Client {
 	return c.Client
 }
 
-func open(t *testing.T, opts ...sandbox.Option) *sandbox.CodeExecutor {
+func open(t *testing.T, cfg e2b.Config) *e2b.CodeExecutor {
 	t.Helper()
-	e, err := sandbox.New(t.Context(), opts...)
+	e, err := sandbox.New(t.Context(), sandbox.Config{Executor: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,24 +69,25 @@ func kill(t *testing.T, c *cubby.Client, id string) {
 func TestSuite(t *testing.T) {
 	client := private(t)
 	const short = 3 * time.Second
-	with := func(opts ...sandbox.Option) func(t *testing.T) codeexec.CodeExecutor {
-		return func(t *testing.T) codeexec.CodeExecutor { return open(t, append(opts, sandbox.WithClient(client))...) }
+	with := func(cfg e2b.Config) func(t *testing.T) codeexec.CodeExecutor {
+		cfg.Client = client
+		return func(t *testing.T) codeexec.CodeExecutor { return open(t, cfg) }
 	}
 	t.Run("stateful", func(t *testing.T) {
-		codeexectest.Run(t, with(sandbox.WithExecutionTimeout(2*time.Minute)), codeexectest.Traits{
+		codeexectest.Run(t, with(e2b.Config{Timeout: 2 * time.Minute}), codeexectest.Traits{
 			Stateful: true, PerID: true, Display: true, Files: true, Lose: func(t *testing.T, e codeexec.CodeExecutor, _ string) {
-				own, ok := codeexec.As[*sandbox.CodeExecutor](e)
+				own, ok := codeexec.As[*e2b.CodeExecutor](e)
 				if !ok {
 					t.Fatalf("a %T", e)
 				}
 				kill(t, client, own.SandboxID())
-			}, Short: with(sandbox.WithExecutionTimeout(short)), Timeout: short,
+			}, Short: with(e2b.Config{Timeout: short}), Timeout: short,
 			Workspaces: &codeexectest.WorkspaceTraits{Root: codeexec.DefaultRoot, MaxOutput: cubby.DefaultMaxOutput},
 		})
 	})
 	t.Run("fresh for each call", func(t *testing.T) {
-		codeexectest.Run(t, with(sandbox.WithExecutionTimeout(2*time.Minute), sandbox.WithFreshSandbox()), codeexectest.Traits{
-			Display: true, Short: with(sandbox.WithExecutionTimeout(short), sandbox.WithFreshSandbox()), Timeout: short,
+		codeexectest.Run(t, with(e2b.Config{Timeout: 2 * time.Minute, FreshSandbox: true}), codeexectest.Traits{
+			Display: true, Short: with(e2b.Config{Timeout: short, FreshSandbox: true}), Timeout: short,
 		})
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -33,19 +34,19 @@ func execute(t *testing.T, e codeexec.CodeExecutor, i codeexec.CodeExecutionInpu
 
 // Where no sandbox can run, the error says why, and nothing runs.
 func TestNewFailsClosed(t *testing.T) {
-	for name, opts := range map[string][]sandbox.Option{
-		"no binary":             {sandbox.WithEmbedded(embedded.Config{Binary: filepath.Join(t.TempDir(), "none")})},
-		"a binary that is none": {sandbox.WithEmbedded(embedded.Config{Binary: "/bin/true"})},
-		"no Python":             {sandbox.WithEmbedded(embedded.Config{Binary: testenv.Cubby(t), Python: "/none/python3"})},
+	for name, cfg := range map[string]sandbox.Config{
+		"no binary":             {Embedded: embedded.Config{Binary: filepath.Join(t.TempDir(), "none")}},
+		"a binary that is none": {Embedded: embedded.Config{Binary: "/bin/true"}},
+		"no Python":             {Embedded: embedded.Config{Binary: testenv.Cubby(t), Python: "/none/python3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.CheckLeaks(t)
-			_, err := sandbox.New(t.Context(), opts...)
+			_, err := sandbox.New(t.Context(), cfg)
 			if e, ok := errors.AsType[*cubby.Error](err); !ok || e.Code == 0 {
 				t.Fatalf("got %v", err)
 			}
 			t.Log(err)
-			_, err = sandbox.NewPool(t.Context(), sandbox.PoolConfig{}, opts...)
+			_, err = sandbox.NewPool(t.Context(), cfg, e2b.PoolConfig{})
 			if err == nil {
 				t.Error("a pool was made")
 			}
@@ -54,7 +55,7 @@ func TestNewFailsClosed(t *testing.T) {
 	t.Run("a limit that makes no sense", func(t *testing.T) {
 		testenv.CheckLeaks(t)
 		for _, l := range []codeexec.ResourceLimits{{MemoryBytes: -1}, {MemoryBytes: 1}, {MaxPIDs: 1}, {DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}} {
-			if _, err := sandbox.New(t.Context(), sandbox.WithLimits(l)); cubby.CodeOf(err) != cubby.CodeInvalidArgument && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
+			if _, err := sandbox.New(t.Context(), sandbox.Config{Executor: e2b.Config{Limits: l}}); cubby.CodeOf(err) != cubby.CodeInvalidArgument && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 				t.Errorf("%+v: got %v", l, err)
 			}
 		}
@@ -64,7 +65,7 @@ func TestNewFailsClosed(t *testing.T) {
 // It starts a Cubby of its own, and leaves nothing behind.
 func TestPrivateCubby(t *testing.T) {
 	testenv.CheckLeaks(t)
-	e := open(t, sandbox.WithLimits(codeexec.ResourceLimits{MemoryBytes: 300 << 20}), sandbox.WithEnv(map[string]string{"GREETING": "hello"}))
+	e := open(t, e2b.Config{Limits: codeexec.ResourceLimits{MemoryBytes: 300 << 20}, Env: map[string]string{"GREETING": "hello"}})
 	if r := execute(t, e, in("a", "bash", "echo $GREETING")); r.Output != "hello\n" {
 		t.Errorf("got %+v", r)
 	}
@@ -78,7 +79,7 @@ func TestPrivateCubby(t *testing.T) {
 
 // Each id has a folder for its files, which its languages share.
 func TestConversationsHaveFoldersOfTheirOwn(t *testing.T) {
-	e := open(t, sandbox.WithClient(private(t)))
+	e := open(t, e2b.Config{Client: private(t)})
 	execute(t, e, in("a", "python", "open('mine', 'w').write('a')"))
 	execute(t, e, in("b", "python", "open('mine', 'w').write('b')"))
 	for _, id := range []string{"a", "b"} {
@@ -104,7 +105,7 @@ func TestConversationsHaveFoldersOfTheirOwn(t *testing.T) {
 
 // Kernels cost memory: the id that was not used for longest loses its own.
 func TestKernelsAreBounded(t *testing.T) {
-	e := open(t, sandbox.WithClient(private(t)), sandbox.WithMaxKernels(4))
+	e := open(t, e2b.Config{Client: private(t), MaxKernels: 4})
 	for i := range 5 {
 		if r := execute(t, e, in(fmt.Sprint(i), "python", fmt.Sprintf("x = %d", i))); r.StateLost {
 			t.Errorf("%d: %+v", i, r)
@@ -126,7 +127,7 @@ func TestKernelsAreBounded(t *testing.T) {
 // works, and is told.
 func TestStateLost(t *testing.T) {
 	client := private(t)
-	e := open(t, sandbox.WithClient(client), sandbox.WithExecutionTimeout(3*time.Second))
+	e := open(t, e2b.Config{Client: client, Timeout: 3 * time.Second})
 	t.Run("with the kernel, in the same call", func(t *testing.T) {
 		for _, id := range []string{"", "a"} {
 			execute(t, e, in(id, "python", "x = 1"))
@@ -140,7 +141,7 @@ func TestStateLost(t *testing.T) {
 		}
 	})
 	t.Run("with the kernel, out of memory", func(t *testing.T) {
-		small := open(t, sandbox.WithClient(client), sandbox.WithLimits(codeexec.ResourceLimits{MemoryBytes: 200 << 20}))
+		small := open(t, e2b.Config{Client: client, Limits: codeexec.ResourceLimits{MemoryBytes: 200 << 20}})
 		r := execute(t, small, in("a", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))"))
 		if r.Outcome != codeexec.OutcomeFailed || r.Limit != "memory" && (r.Error == nil || r.Error.Type != "MemoryError") {
 			t.Errorf("got %+v", r)
@@ -176,7 +177,7 @@ func TestStateLost(t *testing.T) {
 // Each call of its own: no file is left, not even outside of the home.
 func TestFreshSandbox(t *testing.T) {
 	client := private(t)
-	e := open(t, sandbox.WithClient(client), sandbox.WithFreshSandbox())
+	e := open(t, e2b.Config{Client: client, FreshSandbox: true})
 	execute(t, e, in("a", "bash", "touch /tmp/left ~/left"))
 	if r := execute(t, e, in("a", "bash", "ls /tmp/left ~/left 2>/dev/null")); r.Output != "" {
 		t.Errorf("got %+v", r)
@@ -194,7 +195,7 @@ func TestFreshSandbox(t *testing.T) {
 }
 
 func TestPool(t *testing.T) {
-	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))
+	p, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: private(t)}}, e2b.PoolConfig{Size: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestPool(t *testing.T) {
 // A session whose sandbox was ended for want of room, for its idleness or by
 // Release, is told when it comes back: through the pool, and through Get.
 func TestPoolTellsWhoseSandboxHasEnded(t *testing.T) {
-	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(private(t)))
+	p, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: private(t)}}, e2b.PoolConfig{Size: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestPoolTellsWhoseSandboxHasEnded(t *testing.T) {
 // A workspace that is kept is another one after its sandbox was lost, also when
 // the same path is there again: nothing of the two is mistaken for the other.
 func TestKeptWorkspaceThatIsLost(t *testing.T) {
-	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(private(t)))
+	p, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: private(t)}}, e2b.PoolConfig{Size: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestKeptWorkspaceThatIsLost(t *testing.T) {
 
 // A session's workspaces end with its sandbox, and say so.
 func TestWorkspacesOfAPool(t *testing.T) {
-	p, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 2}, sandbox.WithClient(private(t)))
+	p, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: private(t)}}, e2b.PoolConfig{Size: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

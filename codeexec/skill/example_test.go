@@ -18,9 +18,10 @@ import (
 // What an agent does with a skill: read what there is, load it, run its script
 // on a file of the conversation, take the result. Any backend's engine will do.
 func Example() {
+	ctx := context.Background()
 	root := filepath.Join(os.TempDir(), "example-skills")
 	defer os.RemoveAll(root)
-	executor, err := local.NewUnsafe(local.Config{Root: root})
+	executor, err := local.NewUnsafe(ctx, local.Config{Root: root})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer tools.Close()
-	ctx := codeexec.WithArtifactService(context.Background(), &artifact.Memory{})
+	ctx = codeexec.WithArtifactService(ctx, &artifact.Memory{})
 	if _, err := codeexec.SaveArtifactHelper(ctx, "weather.csv", []byte("day,rain\n1,0.4\n2,1.5\n"), "text/csv"); err != nil {
 		log.Fatal(err)
 	}

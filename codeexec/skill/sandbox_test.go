@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/codeexec/skill"
 	"github.com/cubby-sandbox/cubby/embedded"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 // everywhere.
 func TestInASandbox(t *testing.T) {
 	testenv.CheckLeaks(t)
-	executor, err := sandbox.New(t.Context())
+	executor, err := sandbox.New(t.Context(), sandbox.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +102,12 @@ func TestWorkspaceThatIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { own.Close() })
-	pool, err := sandbox.NewPool(t.Context(), sandbox.PoolConfig{Size: 1}, sandbox.WithClient(own.Client))
+	pool, err := sandbox.NewPool(t.Context(), sandbox.Config{Executor: e2b.Config{Client: own.Client}}, e2b.PoolConfig{Size: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Close() })
-	executor, err := sandbox.New(t.Context(), sandbox.WithClient(own.Client))
+	executor, err := sandbox.New(t.Context(), sandbox.Config{Executor: e2b.Config{Client: own.Client}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func main() {
 
 // run asks, shows what happens, prints the answer and saves its files in dir.
 func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}

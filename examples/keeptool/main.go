@@ -46,7 +46,7 @@ func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
 	}
 
 	// A program calls it like a function, in a sandbox all the same.
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
 
 // session asks one question, with the tools of dir, in a sandbox of its own.
 func session(ctx context.Context, out io.Writer, m agent.Model, dir, question string) error {
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func main() {
 
 // run has the report written, prints the answer and saves the files in dir.
 func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}

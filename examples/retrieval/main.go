@@ -40,7 +40,7 @@ func main() {
 
 // run asks, prints the answer and which files it rests on, and saves it in dir.
 func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func run(ctx context.Context, out io.Writer, m agent.Model, dir string) error {
 	if err := build(ctx, path, "examples/sqlite/us-employment.csv"); err != nil {
 		return err
 	}
-	executor, err := sandbox.New(ctx)
+	executor, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
 		return err
 	}

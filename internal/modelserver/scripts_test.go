@@ -64,7 +64,7 @@ func TestDemos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	executor, err := sandbox.New(t.Context())
+	executor, err := sandbox.New(t.Context(), sandbox.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

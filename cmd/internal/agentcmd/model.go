@@ -75,7 +75,7 @@ func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
 	default:
 		return nil, usagef("--executor %.40q: it is sandbox, container, e2b or unsafe_local", f.executor)
 	}
-	return fromenv.New(ctx, fromenv.WithType(f.executor))
+	return fromenv.New(ctx, fromenv.Config{Type: f.executor})
 }
 
 // readPolicy returns a preset, or the policy of a file.

@@ -86,8 +86,9 @@ type Config struct {
 	// the largest counts that they gave. Every execution id begins with a loss, and
 	// counts on from there.
 	Since *codeexec.Instance
-	// AnyLanguage asks the server for languages beside the four.
-	AnyLanguage bool
+	// Languages are those that may run, normalised; nil means the four, and any
+	// other that the server has when it is asked.
+	Languages []string
 	// Describe is what the engine says of itself, but for the limits.
 	Describe codeexec.Capabilities
 	// Logger takes lines about the sandbox and each execution; nil discards them.
@@ -106,6 +107,7 @@ func (c *Config) check() error {
 	c.Root = path.Clean(cmp.Or(c.Root, codeexec.DefaultRoot))
 	c.Env = maps.Clone(c.Env)
 	c.Delimiters = slices.Clone(c.Delimiters)
+	c.Languages = slices.Clone(c.Languages)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -122,6 +124,8 @@ func (c *Config) check() error {
 		return errors.New("the number of kernels must be at least 4, one for each language")
 	case !path.IsAbs(c.Root) || c.Root == "/" || strings.IndexByte(c.Root, 0) >= 0:
 		return fmt.Errorf("the folder of the workspaces, %q, is not an absolute one", c.Root)
+	case c.Fresh == FreshSandbox && c.ID != "":
+		return errors.New("each execution is to have a sandbox of its own, and one to attach to is named")
 	case strings.Contains(c.User, ":"):
 		return errors.New("a user's name holds no colon")
 	}
@@ -130,7 +134,34 @@ func (c *Config) check() error {
 			return fmt.Errorf("%.100q is no name of a variable, or its value holds a NUL", name)
 		}
 	}
+	if c.Languages != nil && len(c.Languages) == 0 {
+		return errors.New("there is no language to run")
+	}
+	for _, l := range c.Languages {
+		if !languageName.MatchString(l) || codeexec.IsDataLanguage(l) {
+			return fmt.Errorf("%.100q is no language to run", l)
+		}
+	}
 	return validLimits(c.Limits)
+}
+
+// RunsLanguages are those that are known to run.
+func (c *Config) RunsLanguages() []string {
+	if c.Languages != nil {
+		return slices.Clone(c.Languages)
+	}
+	return slices.Clone(languages)
+}
+
+// asks reports whether a server is asked for a language that is none of the
+// four.
+func (c *Config) asks(language string) bool {
+	return (c.Languages == nil || slices.Contains(c.Languages, language)) && !codeexec.IsDataLanguage(language) && languageName.MatchString(language)
+}
+
+// runs reports whether a language is one of the four, and may run.
+func (c *Config) runs(language string) bool {
+	return known(language) && (c.Languages == nil || slices.Contains(c.Languages, language))
 }
 
 // Executor implements [codeexec.CodeExecutor] and [codeexec.EngineProvider], and
@@ -150,15 +181,14 @@ type core struct {
 
 // Open makes or finds the sandbox. ctx bounds that only.
 func Open(ctx context.Context, cfg Config) (*Executor, error) {
-	const op = "open executor"
 	if err := cfg.check(); err != nil {
-		return nil, &cubby.Error{Op: op, Code: cubby.CodeInvalidArgument, Err: err}
+		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
 	}
 	h := newHolder(&cfg)
 	x := &core{h: h, talks: newConversations(&cfg), spaces: &workspaces{h: h, home: map[string]*box{}}}
 	if err := h.open(ctx); err != nil {
 		h.stop(closedError())
-		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return nil, err
 	}
 	observed := codeexec.Observe(x, codeexec.ObserveOptions{Logger: cfg.Logger, Backend: cfg.Backend})
 	engine, err := codeexec.EngineOf(observed)
@@ -225,7 +255,7 @@ func (x *core) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 }
 
 // Languages implements [codeexec.CodeExecutor].
-func (x *core) Languages() []string { return Languages() }
+func (x *core) Languages() []string { return x.h.cfg.RunsLanguages() }
 
 // Engine implements [codeexec.EngineProvider].
 func (x *core) Engine() codeexec.Engine { return x.spaces }

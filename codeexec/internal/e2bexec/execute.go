@@ -19,9 +19,6 @@ import (
 // languages are what every server is expected to have.
 var languages = []string{codeexec.Python, codeexec.JavaScript, codeexec.TypeScript, codeexec.Bash}
 
-// Languages returns them.
-func Languages() []string { return slices.Clone(languages) }
-
 // known reports whether a language is one of them.
 func known(language string) bool { return slices.Contains(languages, language) }
 
@@ -177,7 +174,7 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 // any, its variables are gone.
 func (e *execution) find(ctx context.Context) error {
 	own := e.v.dir == cubby.Home // the sandbox's own kernels need not be found
-	if own && !e.x.h.cfg.AnyLanguage {
+	if own && !slices.ContainsFunc(e.x.h.cfg.Languages, func(l string) bool { return !known(l) }) && e.x.h.cfg.Languages != nil {
 		e.v.sought = true
 		return nil
 	}
@@ -241,13 +238,14 @@ func (e *execution) put(ctx context.Context, files *workdir.Packer) error {
 func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 	language := codeexec.NormalizeLanguage(block.Language)
 	k := e.built.Begin(block.Language)
+	cfg := e.x.h.cfg
 	switch {
 	case strings.TrimSpace(block.Code) == "":
 		k.EndExecution(&cubby.Execution{})
 		return nil
-	case known(language):
-	case !e.x.h.cfg.AnyLanguage || codeexec.IsDataLanguage(language) || !languageName.MatchString(language):
-		k.EndUnsupported(languages)
+	case cfg.runs(language):
+	case known(language) || !cfg.asks(language):
+		k.EndUnsupported(cfg.RunsLanguages())
 		return nil
 	}
 	if err := e.folder(ctx); err != nil {
@@ -255,7 +253,7 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 	}
 	how, err := e.where(ctx, language)
 	if err != nil && !known(language) && refused(err) {
-		k.EndUnsupported(languages) // the server's word: nothing ran
+		k.EndUnsupported(cfg.RunsLanguages()) // the server's word: nothing ran
 		return nil
 	}
 	if err != nil {
