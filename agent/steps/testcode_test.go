@@ -293,7 +293,7 @@ func TestHostileAnswers(t *testing.T) {
 
 // The same in programs without a kernel.
 func TestWithoutSandbox(t *testing.T) {
-	e, err := local.NewUnsafe(t.Context(), local.Config{Root: t.TempDir()})
+	e, err := local.NewUnsafe(t.Context(), local.Config{WorkspaceRoot: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestUnsafeLocal(t *testing.T) {
 	t.Setenv(fromenv.Variable, "unsafe_local")
 	var log bytes.Buffer
 	got := isolation(t, fromenv.Config{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), UnsafeLocal: local.Config{Root: filepath.Join(t.TempDir(), "run")},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), UnsafeLocal: local.Config{WorkspaceRoot: filepath.Join(t.TempDir(), "run")},
 	})
 	if got != "none" {
 		t.Errorf("got %s", got)

@@ -13,7 +13,7 @@ import (
 // What a block costs beside its interpreter: the folder, the pipes, the look for
 // what it left behind.
 func BenchmarkExecute(b *testing.B) {
-	e, err := local.NewUnsafe(b.Context(), local.Config{Root: filepath.Join(b.TempDir(), "run")})
+	e, err := local.NewUnsafe(b.Context(), local.Config{WorkspaceRoot: filepath.Join(b.TempDir(), "run")})
 	if err != nil {
 		b.Fatal(err)
 	}

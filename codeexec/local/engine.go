@@ -38,14 +38,14 @@ type engine struct {
 }
 
 func newEngine(cfg Config) (*engine, error) {
-	root, err := filepath.Abs(cmp.Or(cfg.Root, codeexec.DefaultRoot))
+	root, err := filepath.Abs(cmp.Or(cfg.WorkspaceRoot, codeexec.DefaultRoot))
 	if err != nil {
 		return nil, err
 	}
 	if root == filepath.Dir(root) {
 		return nil, fmt.Errorf("the root %q cannot be the folder of workspaces", root)
 	}
-	cfg.Root = root
+	cfg.WorkspaceRoot = root
 	if err := workdir.CheckEnv(cfg.Env); err != nil {
 		return nil, err
 	}
@@ -94,9 +94,9 @@ func closeAll(sessions []*session.Session) error {
 // engine's root: it is removed in the end.
 func (e *engine) name(ws codeexec.Workspace) (string, error) {
 	name := filepath.Base(ws.Path)
-	if filepath.Dir(ws.Path) != e.cfg.Root || filepath.Clean(ws.Path) != ws.Path || !strings.HasPrefix(name, "ws_") ||
+	if filepath.Dir(ws.Path) != e.cfg.WorkspaceRoot || filepath.Clean(ws.Path) != ws.Path || !strings.HasPrefix(name, "ws_") ||
 		strings.IndexByte(ws.Path, 0) >= 0 {
-		return "", fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.cfg.Root)
+		return "", fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.cfg.WorkspaceRoot)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *engine) open(ws codeexec.Workspace) (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	parent, err := os.OpenRoot(e.cfg.Root)
+	parent, err := os.OpenRoot(e.cfg.WorkspaceRoot)
 	if errors.Is(err, fs.ErrNotExist) {
 		return tree{}, codeexec.ErrWorkspaceGone
 	} else if err != nil {
@@ -140,10 +140,10 @@ func (e *engine) open(ws codeexec.Workspace) (tree, error) {
 // openRoot opens the folder of the workspaces, and makes it. In /tmp anybody
 // could have made it first, so it must be this user's alone to write to.
 func (e *engine) openRoot() (*os.Root, error) {
-	if err := os.MkdirAll(e.cfg.Root, 0o700); err != nil {
+	if err := os.MkdirAll(e.cfg.WorkspaceRoot, 0o700); err != nil {
 		return nil, rootError(err)
 	}
-	root, err := os.OpenRoot(e.cfg.Root)
+	root, err := os.OpenRoot(e.cfg.WorkspaceRoot)
 	if err != nil {
 		return nil, rootError(err)
 	}
@@ -153,7 +153,7 @@ func (e *engine) openRoot() (*os.Root, error) {
 	}
 	if err != nil {
 		root.Close()
-		return nil, rootError(fmt.Errorf("%s: %w", e.cfg.Root, err))
+		return nil, rootError(fmt.Errorf("%s: %w", e.cfg.WorkspaceRoot, err))
 	}
 	return root, nil
 }
@@ -206,7 +206,7 @@ func (m manager) create(ctx context.Context, execID string, policy codeexec.Work
 	if err != nil {
 		return none, err
 	}
-	ws := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.Root, name)}
+	ws := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.WorkspaceRoot, name)}
 	t, err := e.open(ws)
 	if err != nil {
 		return none, err
@@ -285,7 +285,7 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	if closed {
 		return codeexec.Fail(op, cubby.CodeConflict, errClosed)
 	}
-	kept := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.Root, workdir.PersistentName(execID))}
+	kept := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.WorkspaceRoot, workdir.PersistentName(execID))}
 	if !slices.Contains(all, kept) {
 		all = append(all, kept)
 	}
@@ -306,7 +306,7 @@ func (e *engine) cleanup(ctx context.Context, ws codeexec.Workspace) error {
 	if err := closeAll(open); err != nil {
 		return err
 	}
-	if err := removeTree(e.cfg.Root, filepath.Base(ws.Path)); err != nil {
+	if err := removeTree(e.cfg.WorkspaceRoot, filepath.Base(ws.Path)); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -76,7 +76,7 @@ func ExampleUnsafeExecutor_Engine() {
 	ctx := context.Background()
 	root := filepath.Join(os.TempDir(), "example-workspaces")
 	defer os.RemoveAll(root)
-	executor, err := local.NewUnsafe(ctx, local.Config{Root: root})
+	executor, err := local.NewUnsafe(ctx, local.Config{WorkspaceRoot: root})
 	if err != nil {
 		log.Fatal(err)
 	}

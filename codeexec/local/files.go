@@ -80,7 +80,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		case workdir.SchemeArtifact:
 			version, err = addArtifact(ctx, &p, rec, in)
 		case workdir.SchemeHost:
-			if err = workdir.CheckHostBase(f.e.cfg.HostBase, in.Path); err == nil {
+			if err = workdir.CheckHostBase(f.e.cfg.HostInputs, in.Path); err == nil {
 				err = p.AddHost(in.Path, in.To, in.ReadOnly)
 			}
 		default:

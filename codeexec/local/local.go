@@ -96,16 +96,16 @@ type Config struct {
 	// not among Languages.
 	Python, Bash, Node string
 
-	// Root is the folder of the workspaces; empty means codeexec.DefaultRoot. It
-	// must be this user's own.
-	Root string
+	// WorkspaceRoot is the folder of the workspaces; empty means
+	// codeexec.DefaultRoot. It must be this user's own.
+	WorkspaceRoot string
 	// SessionTimeout is that of programs of StartProgram that name none; 0 means an
 	// hour.
 	SessionTimeout time.Duration
 	// MaxPrograms bounds how many blocks and programs run at a time; 0 means 64.
 	MaxPrograms int
-	// HostBase, if set, is the only folder that host:// inputs may come from.
-	HostBase string
+	// HostInputs, if set, is the only folder that host:// inputs may come from.
+	HostInputs string
 
 	// Logger takes a line for each execution and program, never code, output or
 	// variables; nil drops them. Spans and metrics are as [codeexec.Observe] has

@@ -55,8 +55,8 @@ func open(t *testing.T, cfg local.Config) *local.UnsafeExecutor {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 2 * time.Minute
 	}
-	if cfg.Root == "" {
-		cfg.Root = filepath.Join(os.Getenv("TMPDIR"), "run")
+	if cfg.WorkspaceRoot == "" {
+		cfg.WorkspaceRoot = filepath.Join(os.Getenv("TMPDIR"), "run")
 	}
 	e, err := local.NewUnsafe(t.Context(), cfg)
 	if err != nil {
@@ -308,7 +308,7 @@ func TestConfig(t *testing.T) {
 		"a negative timeout":     {Timeout: -1},
 		"an interpreter missing": {Python: "/no/such/python"},
 		"a bad variable":         {Env: map[string]string{"A=B": ""}},
-		"root of all":            {Root: "/"},
+		"root of all":            {WorkspaceRoot: "/"},
 		"a negative limit":       {Limits: codeexec.ResourceLimits{MemoryBytes: -1}},
 	} {
 		_, err := local.NewUnsafe(t.Context(), cfg)
@@ -348,7 +348,7 @@ func TestRootMustBeOurs(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	e := open(t, local.Config{Root: dir})
+	e := open(t, local.Config{WorkspaceRoot: dir})
 	_, err := e.Engine().Manager().CreateWorkspace(t.Context(), "x", codeexec.WorkspacePolicy{})
 	if cubby.CodeOf(err) != cubby.CodePermissionDenied || !strings.Contains(err.Error(), "Root") {
 		t.Errorf("got %v", err)

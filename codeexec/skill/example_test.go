@@ -21,7 +21,7 @@ func Example() {
 	ctx := context.Background()
 	root := filepath.Join(os.TempDir(), "example-skills")
 	defer os.RemoveAll(root)
-	executor, err := local.NewUnsafe(ctx, local.Config{Root: root})
+	executor, err := local.NewUnsafe(ctx, local.Config{WorkspaceRoot: root})
 	if err != nil {
 		log.Fatal(err)
 	}

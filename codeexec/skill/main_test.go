@@ -42,7 +42,7 @@ func repository(t *testing.T, roots ...string) *skill.Folders {
 
 func engine(t *testing.T) codeexec.Engine {
 	t.Helper()
-	e, err := local.NewUnsafe(t.Context(), local.Config{Root: filepath.Join(t.TempDir(), "run"), Timeout: time.Minute})
+	e, err := local.NewUnsafe(t.Context(), local.Config{WorkspaceRoot: filepath.Join(t.TempDir(), "run"), Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
