@@ -12,6 +12,7 @@ import (
 	"github.com/cubby-sandbox/cubby/agent/steps"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -20,7 +21,7 @@ import (
 // shared is one sandbox for all tests of this package.
 type shared struct {
 	once     sync.Once
-	executor *sandbox.CodeExecutor
+	executor *e2b.CodeExecutor
 	err      error
 }
 
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 func sandboxed(t *testing.T) codeexec.CodeExecutor {
 	t.Helper()
 	box.once.Do(func() {
-		box.executor, box.err = sandbox.New(t.Context(), sandbox.WithEmbedded(embedded.Config{Python: "/usr/bin/python3"}))
+		box.executor, box.err = sandbox.New(t.Context(), sandbox.Config{Embedded: embedded.Config{Python: "/usr/bin/python3"}})
 	})
 	if box.err != nil {
 		t.Fatal(box.err)
