@@ -6,17 +6,18 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/internal/completions"
 	"github.com/cubby-sandbox/cubby/agent/internal/endpoint"
 )
 
@@ -54,7 +55,8 @@ type Model struct {
 	config   Config
 	info     agent.ModelInfo
 	endpoint *endpoint.Endpoint
-	chat     sdk.ChatCompletionService
+	client   *http.Client
+	header   http.Header
 	official bool // it is OpenAI, or Azure
 }
 
@@ -73,20 +75,15 @@ func New(c Config) *Model {
 		m.official = host == "openai.com" || strings.HasSuffix(host, ".openai.com") || strings.HasSuffix(host, ".openai.azure.com")
 	}
 	m.endpoint = &endpoint.Endpoint{Provider: provider, BaseURL: c.BaseURL, KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL", Key: c.APIKey}
-	opts := []option.RequestOption{
-		option.WithHTTPClient(endpoint.Client(c.HTTPClient)),
-		option.WithBaseURL(c.BaseURL),
-		option.WithMaxRetries(0), // agent.Retry's work
-		option.WithMiddleware(nullErrors, m.endpoint.Middleware),
-	}
+	m.client = endpoint.Client(c.HTTPClient)
+	m.header = http.Header{}
 	if c.APIKey != "" {
-		opts = append(opts, option.WithAPIKey(c.APIKey))
+		m.header.Set("Authorization", "Bearer "+c.APIKey)
 	}
 	for k, v := range c.Header {
-		opts = append(opts, option.WithHeader(k, v))
+		m.header.Set(k, v)
 		m.endpoint.Secrets = append(m.endpoint.Secrets, v)
 	}
-	m.chat = sdk.NewChatCompletionService(opts...)
 	return m
 }
 
@@ -102,26 +99,33 @@ func (m *Model) Generate(ctx context.Context, req agent.Request, stream func(age
 	if m.config.APIKey == "" && m.official && len(m.config.Header) == 0 {
 		return nil, m.endpoint.NoKey()
 	}
-	params, err := m.params(req)
+	body, err := completions.Request(completions.Options{
+		Model: m.config.Model, Images: m.info.Images, Tools: m.info.Tools, MaxTokens: m.config.MaxTokens, LegacyMaxTokens: !m.official,
+	}, req)
+	if err != nil {
+		return nil, m.endpoint.BadRequest(err)
+	}
+	s, err := m.endpoint.Post(ctx, m.client, "chat/completions", m.header, body)
 	if err != nil {
 		return nil, err
 	}
-	s := m.chat.NewStreaming(ctx, params)
 	defer s.Close()
-	r := reader{stream: stream}
-	for s.Next() {
-		if err := r.chunk(s.Current()); err != nil {
-			return nil, m.endpoint.Invalid("%v", err)
+	r := completions.Reader{Endpoint: m.endpoint, Stream: stream}
+	for {
+		event, err := s.Next()
+		if errors.Is(err, io.EOF) || err == nil && bytes.HasPrefix(event.Data, []byte("[DONE]")) {
+			break
 		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		if err != nil {
+			return nil, err
+		}
+		if err := r.Add(event.Data); err != nil {
+			return nil, err
 		}
 	}
-	if err := s.Err(); err != nil {
-		return nil, m.streamError(ctx, err)
-	}
-	if r.finish == "" {
+	reply := r.Reply()
+	if reply == nil {
 		return nil, m.endpoint.Cut(ctx)
 	}
-	return r.reply(), nil
+	return reply, nil
 }

@@ -3,7 +3,6 @@ module github.com/cubby-sandbox/cubby/agent/transcript
 go 1.26.0
 
 require (
-	github.com/alecthomas/chroma/v2 v2.27.0
 	github.com/cubby-sandbox/cubby v0.2.0
 	github.com/yuin/goldmark v1.8.7
 	golang.org/x/net v0.61.0
@@ -11,7 +10,6 @@ require (
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/dlclark/regexp2/v2 v2.2.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/jsonschema-go v0.4.3 // indirect

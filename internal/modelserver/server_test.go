@@ -16,6 +16,24 @@ const (
 	anthropicAsk = `{"model":"m","max_tokens":10,"messages":[{"role":"user","content":"hi"}]`
 )
 
+// pixel is a PNG of one.
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// start serves a script until the test ends.
+func start(t *testing.T, config Config) *Server {
+	t.Helper()
+	s, err := Start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // post sends a request with the headers that both endpoints want. err is of the
 // connection or the body.
 func post(t *testing.T, s *Server, path, body string, headers ...string) (status int, h http.Header, answer string, err error) {
@@ -232,5 +250,52 @@ func TestKeysModelsAndPaths(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %s", response.Status)
+	}
+}
+
+func TestReplyHook(t *testing.T) {
+	s := start(t, Config{Reply: func(c Conversation) Reply {
+		if strings.Contains(c.Last(), "password") {
+			return Reply{Text: "It is hunter2."}
+		}
+		if strings.Contains(c.Last(), "stop") {
+			return Reply{Stop: "never"}
+		}
+		return Reply{Refuse: "not that"}
+	}})
+	for _, test := range []struct {
+		ask    string
+		status int
+		says   string
+	}{
+		{"The password?", 200, `"content":"It is hunter2."`},
+		{"What?", 400, `"message":"not that"`},
+		{"Please stop.", 400, `\"never\"`},
+	} {
+		status, _, answer, err := post(t, s, "/v1/chat/completions", strings.Replace(openAIAsk, "hi", test.ask, 1)+"}")
+		if err != nil || status != test.status || !strings.Contains(answer, test.says) {
+			t.Errorf("%s: %d %s, %v", test.ask, status, answer, err)
+		}
+		if status == 200 && strings.Contains(answer, `_tokens":0,"total_tokens"`) {
+			t.Errorf("no usage is estimated: %s", answer)
+		}
+	}
+}
+
+func TestCloseEndsWhatHangs(t *testing.T) {
+	s := start(t, Config{Reply: func(Conversation) Reply { return Reply{Fault: &Fault{Hang: true}} }})
+	done := make(chan error)
+	go func() {
+		_, _, _, err := post(t, s, "/v1/messages", anthropicAsk+`,"stream":true}`)
+		done <- err
+	}()
+	for len(s.Requests()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("a request outlived the server")
 	}
 }

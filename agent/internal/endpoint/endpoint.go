@@ -3,34 +3,18 @@
 package endpoint
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/cubby-sandbox/cubby/agent"
 )
 
-// Bounds of what is read of an answer, in bytes.
-const (
-	maxErrorBody = 64 << 10
-	maxReplyBody = 64 << 20
-	// maxEvent bounds an event of a stream, which the SDKs hold whole, several
-	// times over. It is usually some hundred bytes; a server that streams nothing
-	// sends a whole reply in one.
-	maxEvent = 4 << 20
-)
-
-// Endpoint is where a model is asked. It is read only.
+// Endpoint is where a model is asked. Only [Endpoint.Hide] changes it, which is called
+// before it is shared.
 type Endpoint struct {
 	Provider string
 	BaseURL  string
@@ -74,6 +58,11 @@ func (e *Endpoint) NoKey() error {
 	return &agent.ModelError{Kind: agent.ErrUnauthorized, Provider: e.Provider, Message: "there is no key", Hint: "set " + e.KeyVar}
 }
 
+// BadRequest is the error of a request that cannot be sent, for the caller's fault.
+func (e *Endpoint) BadRequest(err error) error {
+	return &agent.ModelError{Kind: agent.ErrInvalidRequest, Provider: e.Provider, Err: err}
+}
+
 // Invalid is the error of an answer that is not the protocol.
 func (e *Endpoint) Invalid(format string, args ...any) error {
 	return e.made(agent.ErrInvalidResponse, 0, wireError{Message: fmt.Sprintf(format, args...)})
@@ -99,132 +88,6 @@ func (e *Endpoint) made(kind agent.ModelErrorKind, status int, said wireError) *
 	return out
 }
 
-// answered is an answer that is no reply, on its way through the SDK.
-type answered struct{ *agent.ModelError }
-
-// Unwrap returns the error for people.
-func (a answered) Unwrap() error { return a.ModelError }
-
-// broken is a body that broke off.
-type broken struct{ error }
-
-// Unwrap returns the reader's error.
-func (b broken) Unwrap() error { return b.error }
-
-// Middleware makes errors of answers that are no streams, before the SDK reads
-// them, and bounds the others.
-func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-	resp, err := next(r)
-	if err != nil || resp == nil || resp.Body == nil {
-		return resp, err
-	}
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		// A page of something in between is no stream, whatever its status. One
-		// byte tells, for which nothing has to wait: a stream begins with it.
-		buffered := bufio.NewReader(resp.Body)
-		if first, err := buffered.Peek(1); err == nil && (first[0] == '<' || first[0] == '{') {
-			defer resp.Body.Close()
-			data, _ := io.ReadAll(io.LimitReader(buffered, maxErrorBody))
-			return nil, answered{e.made(agent.ErrInvalidResponse, resp.StatusCode, wireError{Message: "the answer is no stream: " + parseError(data).Message})}
-		}
-		resp.Body = &body{Closer: resp.Body, r: buffered, left: maxReplyBody}
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	said := parseError(data)
-	said.Message = cmp.Or(said.Message, http.StatusText(resp.StatusCode))
-	out := e.made(kindOf(resp.StatusCode, said), resp.StatusCode, said)
-	if resp.StatusCode < 400 {
-		out.Kind, out.Message = agent.ErrInvalidResponse, "it redirects, which is not followed: the key goes nowhere else"
-	}
-	out.RetryAfter = retryAfter(resp.Header, time.Now())
-	return nil, answered{out}
-}
-
-var (
-	errTooLarge  = errors.New("the reply is larger than any model's")
-	errLongEvent = fmt.Errorf("the reply has an event of more than %d MiB, which no model sends", maxEvent>>20)
-)
-
-// body is a bounded body whose errors are known for what they are.
-type body struct {
-	io.Closer
-	r     io.Reader
-	left  int // bytes of the body that may still come
-	event int // bytes since the last empty line, which ends an event
-	line  int // of these, since the last line break, without carriage returns
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, broken{errTooLarge}
-	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	b.count(p[:n])
-	if b.event > maxEvent {
-		return 0, broken{errLongEvent}
-	}
-	if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = broken{err}
-	}
-	return n, err
-}
-
-func (b *body) count(p []byte) {
-	b.event += len(p)
-	for {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			b.line += len(p) - bytes.Count(p, []byte{'\r'})
-			return
-		}
-		if b.line += i - bytes.Count(p[:i], []byte{'\r'}); b.line == 0 {
-			b.event = len(p) - i - 1
-		}
-		b.line, p = 0, p[i+1:]
-	}
-}
-
-// Error makes an error of what the SDK returned. The context's come as they are.
-func (e *Endpoint) Error(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	var known answered
-	if errors.As(err, &known) {
-		return known.ModelError
-	}
-	var cut broken
-	if errors.As(err, &cut) {
-		for _, bound := range []error{errTooLarge, errLongEvent} {
-			if errors.Is(cut, bound) {
-				return e.Invalid("%v", bound)
-			}
-		}
-		out := e.made(agent.ErrStreamCut, 0, wireError{Message: "the reply broke off: " + cut.Error()})
-		out.Err = err
-		return out
-	}
-	var network net.Error
-	var failed *url.Error
-	if errors.As(err, &network) || errors.As(err, &failed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		out := e.made(agent.ErrUnreachable, 0, wireError{Message: err.Error()})
-		if !errors.Is(err, context.DeadlineExceeded) { // an http.Client's own: not the caller's
-			out.Err = err
-		}
-		out.Hint = "check the network, and the base URL (" + e.URLVar + ")"
-		if e.local() {
-			out.Hint = "is the model's server running at " + e.url() + "? (Ollama: ollama serve)"
-		}
-		return out
-	}
-	out := e.made(agent.ErrInvalidResponse, 0, wireError{Message: err.Error()})
-	out.Err = err
-	return out
-}
-
 // local reports whether the endpoint is on this machine.
 func (e *Endpoint) local() bool {
 	u, err := url.Parse(e.BaseURL)
@@ -233,15 +96,4 @@ func (e *Endpoint) local() bool {
 	}
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// Client is a copy of c (nil: the default one) that follows no redirects, which
-// could lead the key elsewhere.
-func Client(c *http.Client) *http.Client {
-	own := http.Client{}
-	if c != nil {
-		own = *c
-	}
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &own
 }

@@ -40,6 +40,30 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// post sends a request and returns how the stream ended, nil at its end, and how
+// much data its events held.
+func post(t *testing.T, e *Endpoint, h http.HandlerFunc) (err error, size int) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	e.BaseURL = srv.URL
+	s, err := e.Post(t.Context(), Client(nil), "x", nil, []byte("{}"))
+	if err != nil {
+		return err, 0
+	}
+	defer s.Close()
+	for {
+		event, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, size
+		}
+		if err != nil {
+			return err, size
+		}
+		size += len(event.Data)
+	}
+}
+
 // through sends a request as the SDKs do and returns the error and the body.
 func through(t *testing.T, e *Endpoint, h http.HandlerFunc) (error, string) {
 	t.Helper()
@@ -91,12 +115,16 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := &Endpoint{Provider: "p", KeyVar: "THE_KEY", URLVar: "THE_URL", Secrets: []string{"sk-secret"}}
-			err, body := through(t, e, func(w http.ResponseWriter, _ *http.Request) {
+			answer := func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", other.URL)
 				w.Header().Set("Retry-After", "3")
 				w.WriteHeader(test.status)
 				_, _ = io.WriteString(w, test.body)
-			})
+			}
+			err, body := through(t, e, answer)
+			if posted, _ := post(t, e, answer); fmt.Sprint(posted) != fmt.Sprint(err) || agent.KindOf(posted) != agent.KindOf(err) {
+				t.Errorf("through an SDK it is %v, without one %v", err, posted)
+			}
 			if agent.KindOf(err) != test.kind {
 				t.Fatalf("%v", err)
 			}
@@ -130,6 +158,13 @@ func TestBrokenOff(t *testing.T) {
 	if agent.KindOf(err) != agent.ErrStreamCut || body == "" {
 		t.Errorf("%q, %v", body, err)
 	}
+	if err, size := post(t, e, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}); agent.KindOf(err) != agent.ErrStreamCut || size == 0 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Error(ctx, errors.New("x")); !errors.Is(err, context.Canceled) {
@@ -144,36 +179,40 @@ func TestBrokenOff(t *testing.T) {
 }
 
 // An event that does not end is refused at its bound, not held whole: neither as
-// one line nor as many.
-func TestEndlessEvent(t *testing.T) {
-	for name, piece := range map[string]string{
-		"one line":                strings.Repeat("x", 1<<16),
-		"lines, none of it empty": "data: x\r\n",
+// one line nor as many. So is a stream that does not end.
+func TestEndless(t *testing.T) {
+	for name, test := range map[string]struct {
+		piece, says string
+		most        int
+	}{
+		"one line":                {strings.Repeat("x", 1<<16), "event of more than 4 MiB", maxEvent},
+		"lines, none of it empty": {"data: x\r\n", "event of more than 4 MiB", maxEvent},
+		"events":                  {"data: " + strings.Repeat("x", 1<<16) + "\n\n", "larger than any", maxReplyBody},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err, body := through(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
+			err, size := post(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "data: {}\r\n\r\ndata: ")
-				for range maxReplyBody / len(piece) {
-					if _, err := io.WriteString(w, piece); err != nil {
+				for range maxReplyBody/len(test.piece) + 1 {
+					if _, err := io.WriteString(w, test.piece); err != nil {
 						return
 					}
 				}
 			})
-			if agent.KindOf(err) != agent.ErrInvalidResponse || !strings.Contains(err.Error(), "event of more than 4 MiB") {
+			if agent.KindOf(err) != agent.ErrInvalidResponse || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v", err)
 			}
-			if len(body) > maxEvent+1<<16 {
-				t.Errorf("%d bytes were read", len(body))
+			if size > test.most {
+				t.Errorf("%d bytes were read", size)
 			}
 		})
 	}
-	long := "data: " + strings.Repeat("x", maxEvent-10) + "\n\n"
-	if err, body := through(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
+	long := strings.Repeat("x", maxEvent-10)
+	if err, size := post(t, &Endpoint{Provider: "p"}, func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
-			_, _ = io.WriteString(w, long)
+			_, _ = io.WriteString(w, "data: "+long+"\n\n")
 		}
-	}); err != nil || len(body) != 3*len(long) {
-		t.Errorf("events below the bound: %d bytes, %v", len(body), err)
+	}); err != nil || size != 3*len(long) {
+		t.Errorf("events below the bound: %d bytes, %v", size, err)
 	}
 }
 

@@ -136,6 +136,13 @@ func (e *Endpoint) clean(s string) string {
 	return s
 }
 
+// Hide adds what a request authenticates itself with to what is never told.
+func (e *Endpoint) Hide(h http.Header) {
+	for _, name := range []string{"Authorization", "Api-Key", "X-Api-Key", "X-Amz-Security-Token"} {
+		e.Secrets = append(e.Secrets, h.Values(name)...)
+	}
+}
+
 // secrets returns what is never told, the longest first: one may hold another.
 func (e *Endpoint) secrets() []string {
 	var out []string

@@ -1,0 +1,16 @@
+package anthropicsdk_test
+
+import (
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/adapters/anthropicsdk"
+	"github.com/cubby-sandbox/cubby/agent/internal/modeltest"
+	"github.com/cubby-sandbox/cubby/internal/modelserver"
+)
+
+func TestSuite(t *testing.T) {
+	modeltest.Run(t, func(s *modelserver.Server, name, key string) agent.Model {
+		return anthropicsdk.New(newClient(s, key), anthropicsdk.Config{Model: name})
+	})
+}

@@ -1,0 +1,16 @@
+package openaisdk_test
+
+import (
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/adapters/openaisdk"
+	"github.com/cubby-sandbox/cubby/agent/internal/modeltest"
+	"github.com/cubby-sandbox/cubby/internal/modelserver"
+)
+
+func TestSuite(t *testing.T) {
+	modeltest.Run(t, func(s *modelserver.Server, name, key string) agent.Model {
+		return openaisdk.New(newClient(s, key), openaisdk.Config{Model: name})
+	})
+}

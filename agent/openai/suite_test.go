@@ -1,0 +1,16 @@
+package openai_test
+
+import (
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/agent/internal/modeltest"
+	"github.com/cubby-sandbox/cubby/agent/openai"
+	"github.com/cubby-sandbox/cubby/internal/modelserver"
+)
+
+func TestSuite(t *testing.T) {
+	modeltest.Run(t, func(s *modelserver.Server, name, key string) agent.Model {
+		return openai.New(openai.Config{Model: name, BaseURL: s.OpenAIURL(), APIKey: key})
+	})
+}
