@@ -8,5 +8,5 @@ import "embed"
 
 // Contract is those sources; see the package internal of the library.
 //
-//go:embed envd/*.proto channel/doc.go channel/guest.go channel/host.go channel/link.go channel/pipe.go guest/config.go
+//go:embed envd/*.proto channel/doc.go channel/guest.go channel/host.go channel/link.go channel/pipe.go guest/settings/config.go
 var Contract embed.FS

@@ -17,8 +17,12 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"connectrpc.com/connect"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/envd"
+	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/guesttest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -27,11 +31,11 @@ func TestInit(t *testing.T) {
 	first := `{"cubbyHostToken":"H"}`
 	whole := `{"cubbyHostToken":"H","accessToken":"T","envVars":{"A":"1"},"defaultUser":"root","defaultWorkdir":"/tmp/",` +
 		`"cubbySandboxID":"i0","cubbyTemplateID":"base","cubbyLimits":{"memoryMB":300,"cpus":1.5,"diskMB":700,"pids":90}}`
-	all := settings{
-		hostToken: "H", token: "T", env: map[string]string{"A": "1"}, user: "root", workdir: "/tmp",
-		identity: identity{"i0", "base"}, limits: protocol.Limits{MemoryMB: 300, CPUs: 1.5, DiskMB: 700, PIDs: 90},
+	all := settings.Settings{
+		HostToken: "H", Token: "T", Env: map[string]string{"A": "1"}, User: "root", Workdir: "/tmp",
+		Identity: settings.Identity{SandboxID: "i0", TemplateID: "base"}, Limits: protocol.Limits{MemoryMB: 300, CPUs: 1.5, DiskMB: 700, PIDs: 90},
 	}
-	but := func(change func(*settings)) settings {
+	but := func(change func(*settings.Settings)) settings.Settings {
 		s := all
 		change(&s)
 		return s
@@ -39,9 +43,9 @@ func TestInit(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		calls []string // with the token H
-		want  settings
+		want  settings.Settings
 	}{
-		{"the least", []string{first}, settings{hostToken: "H"}},
+		{"the least", []string{first}, settings.Settings{HostToken: "H"}},
 		{"everything", []string{whole}, all},
 		{"everything, twice", []string{whole, whole}, all},
 		{"one after the other", []string{
@@ -53,14 +57,14 @@ func TestInit(t *testing.T) {
 		{"what is empty changes nothing", []string{whole, `{"cubbyHostToken":"","accessToken":"","defaultUser":"","defaultWorkdir":"","cubbySandboxID":"",` +
 			`"cubbyTemplateID":"","cubbyLimits":{"memoryMB":0,"cpus":0,"diskMB":0,"pids":0},"cubbyWarm":[]}`}, all},
 		{"null changes nothing", []string{whole, `{"cubbyHostToken":null,"envVars":null,"cubbyLimits":null,"cubbyWarm":null,"timestamp":null}`}, all},
-		{"variables are replaced", []string{whole, `{"envVars":{"B":"2"}}`}, but(func(s *settings) { s.env = map[string]string{"B": "2"} })},
-		{"no variables any more", []string{whole, `{"envVars":{}}`}, but(func(s *settings) { s.env = map[string]string{} })},
-		{"another sandbox", []string{whole, `{"cubbySandboxID":"i1","cubbyTemplateID":"mine"}`}, but(func(s *settings) { s.identity = identity{"i1", "mine"} })},
-		{"other limits", []string{whole, `{"cubbyLimits":{"memoryMB":600,"pids":20}}`}, but(func(s *settings) { s.limits.MemoryMB, s.limits.PIDs = 600, 20 })},
-		{"another token of the host", []string{whole, `{"cubbyHostToken":"H2"}`}, but(func(s *settings) { s.hostToken = "H2" })},
-		{"the old token of the host", []string{whole, `{"cubbyHostToken":"H2"}`, `{"accessToken":"T2"}`}, but(func(s *settings) { s.hostToken = "H2" })},
+		{"variables are replaced", []string{whole, `{"envVars":{"B":"2"}}`}, but(func(s *settings.Settings) { s.Env = map[string]string{"B": "2"} })},
+		{"no variables any more", []string{whole, `{"envVars":{}}`}, but(func(s *settings.Settings) { s.Env = map[string]string{} })},
+		{"another sandbox", []string{whole, `{"cubbySandboxID":"i1","cubbyTemplateID":"mine"}`}, but(func(s *settings.Settings) { s.Identity = settings.Identity{SandboxID: "i1", TemplateID: "mine"} })},
+		{"other limits", []string{whole, `{"cubbyLimits":{"memoryMB":600,"pids":20}}`}, but(func(s *settings.Settings) { s.Limits.MemoryMB, s.Limits.PIDs = 600, 20 })},
+		{"another token of the host", []string{whole, `{"cubbyHostToken":"H2"}`}, but(func(s *settings.Settings) { s.HostToken = "H2" })},
+		{"the old token of the host", []string{whole, `{"cubbyHostToken":"H2"}`, `{"accessToken":"T2"}`}, but(func(s *settings.Settings) { s.HostToken = "H2" })},
 		{"half of it is invalid", []string{whole, `{"cubbySandboxID":"i1","cubbyHostToken":"H2","cubbyLimits":{"pids":-1}}`}, all},
-		{"what another version knows", []string{whole, `{"cubbyMood":"good","cubbySandboxID":"i1"}`}, but(func(s *settings) { s.identity.sandboxID = "i1" })},
+		{"what another version knows", []string{whole, `{"cubbyMood":"good","cubbySandboxID":"i1"}`}, but(func(s *settings.Settings) { s.Identity.SandboxID = "i1" })},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newUninitialised(t)
@@ -77,7 +81,7 @@ func TestInit(t *testing.T) {
 // TestInitIsChecked: a request is taken as a whole or refused as a whole.
 func TestInitIsChecked(t *testing.T) {
 	b := newBox(t)
-	long := strings.Repeat("x", maxString)
+	long := strings.Repeat("x", 128<<10-1)
 	for body, want := range map[string]int{
 		`{"defaultUser":"root","defaultWorkdir":"/tmp"}`: 204,
 		`{"defaultUser":"user"}`:                         204,
@@ -107,7 +111,7 @@ func TestInitIsChecked(t *testing.T) {
 		strings.Repeat(" ", maxInit+1):                   413,
 	} {
 		before := b.g.settings.Load()
-		resp, text := b.do("POST", "/init", strings.NewReader(body), protocol.HeaderHostToken, hostToken)
+		resp, text := b.do("POST", "/init", strings.NewReader(body), protocol.HeaderHostToken, guesttest.HostToken)
 		if resp.StatusCode != want {
 			t.Errorf("%.80s: %s %s", body, resp.Status, text)
 		}
@@ -145,7 +149,7 @@ func TestBeforeInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := plain.Do(req)
+		resp, err := guesttest.Plain.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +198,7 @@ func TestHostToken(t *testing.T) {
 func TestInitsAtTheSameTime(t *testing.T) {
 	b := newBox(t)
 	h := b.g.Envd()
-	was := hostToken
+	was := guesttest.HostToken
 	for round := range 200 {
 		var wg sync.WaitGroup
 		names := []string{fmt.Sprint("one", round), fmt.Sprint("two", round)}
@@ -217,14 +221,14 @@ func TestInitsAtTheSameTime(t *testing.T) {
 		}
 		wg.Wait()
 		s := b.g.settings.Load()
-		i := slices.Index(names, s.hostToken)
+		i := slices.Index(names, s.HostToken)
 		if i < 0 || status[i] != 204 || status[1-i] != 401 {
-			t.Fatalf("%v: the token is %q", status, s.hostToken)
+			t.Fatalf("%v: the token is %q", status, s.HostToken)
 		}
-		if want := names[i]; s.token != want || s.identity != (identity{want, want}) || s.env["A"] != want || s.limits.PIDs != 1+i {
+		if want := names[i]; s.Token != want || s.Identity != (settings.Identity{SandboxID: want, TemplateID: want}) || s.Env["A"] != want || s.Limits.PIDs != 1+i {
 			t.Fatalf("a bit of each: %+v", s)
 		}
-		was = s.hostToken
+		was = s.HostToken
 	}
 }
 
@@ -233,24 +237,24 @@ func TestInitsAtTheSameTime(t *testing.T) {
 func TestAnotherSandbox(t *testing.T) {
 	b := newBox(t)
 	tell := map[string]string{
-		python: `
+		settings.Python: `
 import os
 x = globals().get('x', 0) + 1
 print(x, *[os.environ.get(k, '-') for k in ('E2B_SANDBOX', 'E2B_SANDBOX_ID', 'E2B_TEMPLATE_ID', 'A', 'B')])`,
-		javascript: `
+		settings.JavaScript: `
 var x = (globalThis.x || 0) + 1
 const { E2B_SANDBOX, E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B } = process.env
 console.log(x, ...[E2B_SANDBOX, E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B].map((v) => v || '-'))`,
-		bash: `x=$((x + 1)); bash -c 'echo $0 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}' $x`,
+		settings.Bash: `x=$((x + 1)); bash -c 'echo $0 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}' $x`,
 	}
-	if b.g.cfg.Interpreters[javascript] == "" {
-		delete(tell, javascript)
+	if b.g.settings.Config.Interpreters[settings.JavaScript] == "" {
+		delete(tell, settings.JavaScript)
 	}
 	for i, step := range []struct {
 		told protocol.InitRequest
 		want string
 	}{
-		{protocol.InitRequest{Warm: []string{python, bash}}, "true - - - -"},
+		{protocol.InitRequest{Warm: []string{settings.Python, settings.Bash}}, "true - - - -"},
 		{protocol.InitRequest{SandboxID: "i1", TemplateID: "base", EnvVars: map[string]string{"A": "1"}}, "true i1 base 1 -"},
 		{protocol.InitRequest{SandboxID: "i1", TemplateID: "base", EnvVars: map[string]string{"A": "1"}}, "true i1 base 1 -"},
 		{protocol.InitRequest{SandboxID: "i'2 $x", EnvVars: map[string]string{"B": "2"}}, "true i'2 $x base - 2"},
@@ -258,104 +262,62 @@ console.log(x, ...[E2B_SANDBOX, E2B_SANDBOX_ID, E2B_TEMPLATE_ID, A, B].map((v) =
 	} {
 		b.tell(step.told)
 		for _, language := range slices.Sorted(maps.Keys(tell)) {
-			if a := b.run(call{language: language, code: tell[language]}); a.stdout != fmt.Sprintln(i+1, step.want) {
-				t.Errorf("step %d: %s says %q %q", i, language, a.stdout, a.stderr)
+			if a := b.run(guesttest.Call{Language: language, Code: tell[language]}); a.Stdout != fmt.Sprintln(i+1, step.want) {
+				t.Errorf("step %d: %s says %q %q", i, language, a.Stdout, a.Stderr)
 			}
 		}
-		fresh := b.context(python)
-		if a := b.run(call{context: fresh.ID, code: tell[python]}); a.stdout != fmt.Sprintln(1, step.want) {
-			t.Errorf("step %d: a fresh kernel says %q", i, a.stdout)
+		fresh := b.context(settings.Python)
+		if a := b.run(guesttest.Call{Context: fresh, Code: tell[settings.Python]}); a.Stdout != fmt.Sprintln(1, step.want) {
+			t.Errorf("step %d: a fresh kernel says %q", i, a.Stdout)
 		}
-		if status, text := b.remove(fresh.ID); status != 200 {
-			t.Fatal(status, text)
+		if resp, text := guesttest.Do(t, b.code, "DELETE", "/contexts/"+fresh, nil); resp.StatusCode != 200 {
+			t.Fatal(resp.Status, text)
 		}
-		said := b.startOK(shell(`echo 1 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}`)).all()
-		if string(said.stdout) != fmt.Sprintln(1, step.want) {
-			t.Errorf("step %d: a command says %q", i, said.stdout)
+		said := b.command(`echo 1 $E2B_SANDBOX ${E2B_SANDBOX_ID:--} ${E2B_TEMPLATE_ID:--} ${A:--} ${B:--}`)
+		if said != fmt.Sprintln(1, step.want) {
+			t.Errorf("step %d: a command says %q", i, said)
 		}
 	}
 	// What the code says itself stands, also between its calls.
-	b.run(call{code: "os.environ['E2B_SANDBOX_ID'] = 'mine'"})
-	if a := b.run(call{code: "print(os.environ['E2B_SANDBOX_ID'])"}); a.stdout != "mine\n" {
-		t.Errorf("%q %q", a.stdout, a.stderr)
+	b.run(guesttest.Call{Code: "os.environ['E2B_SANDBOX_ID'] = 'mine'"})
+	if a := b.run(guesttest.Call{Code: "print(os.environ['E2B_SANDBOX_ID'])"}); a.Stdout != "mine\n" {
+		t.Errorf("%q %q", a.Stdout, a.Stderr)
 	}
-	if a := b.run(call{code: "print(os.environ['E2B_SANDBOX_ID'])", env: map[string]string{"E2B_SANDBOX_ID": "call"}}); a.stdout != "call\n" {
-		t.Errorf("%q %q", a.stdout, a.stderr)
+	if a := b.run(guesttest.Call{Code: "print(os.environ['E2B_SANDBOX_ID'])", Env: map[string]string{"E2B_SANDBOX_ID": "call"}}); a.Stdout != "call\n" {
+		t.Errorf("%q %q", a.Stdout, a.Stderr)
 	}
 }
 
-func (b *box) remove(context string) (status int, text string) {
+// context makes a context and returns its id.
+func (b *box) context(language string) string {
 	b.Helper()
-	req, err := http.NewRequest("DELETE", b.code.URL+"/contexts/"+context, nil)
+	resp, text := guesttest.Do(b, b.code, "POST", "/contexts", strings.NewReader(fmt.Sprintf(`{"language":%q}`, language)))
+	var c protocol.Context
+	if err := json.Unmarshal([]byte(text), &c); err != nil || resp.StatusCode != 200 {
+		b.Fatal(resp.Status, text)
+	}
+	return c.ID
+}
+
+// command returns what a shell prints that runs script.
+func (b *box) command(script string) string {
+	b.Helper()
+	client := envdconnect.NewProcessClient(guesttest.Plain, b.envd.URL)
+	stream, err := client.Start(b.Context(), connect.NewRequest(&envd.StartRequest{
+		Process: &envd.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", script}},
+	}))
 	if err != nil {
 		b.Fatal(err)
 	}
-	resp, err := plain.Do(req)
-	if err != nil {
+	defer stream.Close()
+	var said []byte
+	for stream.Receive() {
+		said = append(said, stream.Msg().GetEvent().GetData().GetStdout()...)
+	}
+	if err := stream.Err(); err != nil {
 		b.Fatal(err)
 	}
-	resp.Body.Close()
-	return resp.StatusCode, resp.Status
-}
-
-// TestWarm: a language's kernel is started once, however often that is asked for,
-// and one that ended is not replaced behind its user's back.
-func TestWarm(t *testing.T) {
-	b := newBox(t)
-	running := func() *kernelProcess { return b.g.byDefault(python).process() }
-	warm := func() {
-		t.Helper()
-		b.tell(protocol.InitRequest{Warm: []string{"py", python, "cobol"}})
-	}
-	warm()
-	waitFor(t, "the kernel", func() bool { return running() != nil })
-	first := running()
-	warm()
-	if a := b.run(call{code: "import os; x = 1; print(os.getpid())"}); a.stdout != fmt.Sprintln(first.pid()) || a.end.FreshKernel {
-		t.Errorf("another kernel ran: %q", a.stdout)
-	}
-	warm()
-	if a := b.run(call{code: "print(x)"}); a.stdout != "1\n" {
-		t.Errorf("%q %q", a.stdout, a.stderr)
-	}
-	if n := len(b.g.contexts.all); n != 1 {
-		t.Errorf("%d contexts", n)
-	}
-	b.run(call{code: "os._exit(3)"})
-	warm()
-	if running() != nil {
-		t.Error("a kernel that ended was replaced before anybody was told")
-	}
-	if a := b.run(call{code: "print(2)"}); a.stdout != "2\n" || !a.end.FreshKernel {
-		t.Errorf("%q, fresh: %v", a.stdout, a.end.FreshKernel)
-	}
-}
-
-func TestRebounded(t *testing.T) {
-	const inf = unix.RLIM_INFINITY
-	of := func(n uint64) unix.Rlimit { return unix.Rlimit{Cur: n, Max: n} }
-	for _, test := range []struct {
-		name                  string
-		now, old, limit, want unix.Rlimit
-	}{
-		{"lowered", of(90), of(90), of(20), of(20)},
-		{"raised", of(20), of(20), of(90), of(90)},
-		{"the first", of(inf), of(inf), of(90), of(90)},
-		{"done before", of(90), of(20), of(90), of(90)},
-		{"less by its own wish", unix.Rlimit{Cur: 5, Max: 10}, of(20), of(90), unix.Rlimit{Cur: 5, Max: 10}},
-		{"less for now", unix.Rlimit{Cur: 5, Max: 20}, of(20), of(90), unix.Rlimit{Cur: 5, Max: 90}},
-		{"less, and yet too much", unix.Rlimit{Cur: 50, Max: 80}, of(90), of(60), unix.Rlimit{Cur: 50, Max: 60}},
-		{"more", of(inf), of(90), of(60), of(60)},
-		{"more than what is raised", of(inf), of(20), of(60), of(60)},
-	} {
-		got := rebounded(test.now, test.old, test.limit)
-		if got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
-		if again := rebounded(got, test.old, test.limit); again != got {
-			t.Errorf("%s: then %v", test.name, again)
-		}
-	}
+	return string(said)
 }
 
 // FuzzInit tells hostile things: nothing fails but the request, which then changes
@@ -370,7 +332,7 @@ func FuzzInit(f *testing.F) {
 		f.Add(seed, false)
 	}
 	// No interpreters: nothing is started, whatever is to be warm.
-	g, err := New(context.Background(), Config{
+	g, err := New(context.Background(), settings.Config{
 		UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), UserName: "user", Home: f.TempDir(), KernelDir: f.TempDir(),
 	})
 	if err != nil {
@@ -379,20 +341,20 @@ func FuzzInit(f *testing.F) {
 	f.Cleanup(g.Close)
 	h := g.Envd()
 	f.Fuzz(func(t *testing.T, body string, known bool) {
-		before := &settings{}
+		before := &settings.Settings{}
 		if known {
-			before = &settings{
-				hostToken: "H", token: "T", env: map[string]string{"A": "1"}, user: "user", workdir: "/",
-				identity: identity{"i", "t"}, limits: protocol.Limits{PIDs: 7},
+			before = &settings.Settings{
+				HostToken: "H", Token: "T", Env: map[string]string{"A": "1"}, User: "user", Workdir: "/",
+				Identity: settings.Identity{SandboxID: "i", TemplateID: "t"}, Limits: protocol.Limits{PIDs: 7},
 			}
 		}
-		g.settings.Store(before)
+		g.settings.Set(before)
 		send := func() int {
 			r := httptest.NewRequest("POST", "/init", strings.NewReader(body))
-			r.Header.Set(protocol.HeaderHostToken, g.settings.Load().hostToken)
+			r.Header.Set(protocol.HeaderHostToken, g.settings.Load().HostToken)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			g.wg.Wait() // for the kernels that nobody can start
+			g.interpreter.Close() // for the kernels that nobody can start
 			return w.Code
 		}
 		status := send()
@@ -405,9 +367,9 @@ func FuzzInit(f *testing.F) {
 				t.Fatalf("%d, and %+v", status, once)
 			}
 			return
-		case once.hostToken == "" || known && once.token == "":
+		case once.HostToken == "" || known && once.Token == "":
 			t.Fatalf("a token is lost: %+v", once)
-		case checkEnv(once.env) != nil || once.limits.PIDs < 0 || !(once.limits.CPUs >= 0) || once.limits.MemoryMB < 0 || once.limits.DiskMB < 0:
+		case settings.CheckEnv(once.Env) != nil || once.Limits.PIDs < 0 || !(once.Limits.CPUs >= 0) || once.Limits.MemoryMB < 0 || once.Limits.DiskMB < 0:
 			t.Fatalf("%+v", once)
 		}
 		if status := send(); status != http.StatusNoContent || !reflect.DeepEqual(g.settings.Load(), once) {

@@ -19,7 +19,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"time"
 )
 
@@ -115,6 +117,23 @@ type Event struct {
 
 	// ExitCode belongs to "done".
 	ExitCode int `json:"exit_code"`
+}
+
+// Write writes the scripts to dir, which it makes.
+func Write(dir string) error {
+	files, err := Files()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write the kernels: %w", err)
+	}
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			return fmt.Errorf("write the kernels: %w", err)
+		}
+	}
+	return nil
 }
 
 // Files returns the scripts by name. The guest writes them to a folder which the

@@ -26,7 +26,7 @@ def exec_module(module):
     for name in ("display", "publish_display_data", "clear_output", "update_display"):
         setattr(module, name, getattr(hooks, name))
     module.DisplayHandle = hooks.Handle
-    for cls in (HTML, Markdown, Latex, SVG, JSON, Javascript, Pretty):
+    for cls in (HTML, Markdown, Latex, SVG, JSON, JavaScript, Pretty):
         setattr(module, "display_" + cls.__name__.lower(), shower(cls))
 
 
@@ -125,7 +125,7 @@ class GeoJSON(Data):
         return {"application/geo+json": self.data}
 
 
-class Javascript(Data):
+class JavaScript(Data):
     def _repr_javascript_(self):
         return self.data
 

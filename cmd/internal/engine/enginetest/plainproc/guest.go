@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 )
 
 // guestArg makes a program that calls Dispatch the guest of a machine.
@@ -44,7 +45,7 @@ func runGuest() error {
 	if err != nil {
 		return err
 	}
-	cfg := guest.ConfigFromEnv()
+	cfg := settings.FromEnv()
 	cfg.UID, cfg.GID, cfg.SwitchUser, cfg.Init = uint32(os.Getuid()), uint32(os.Getgid()), false, false
 	cfg.Home, cfg.KernelDir = filepath.Join(dir, "home"), filepath.Join(dir, "kernels")
 	if err := os.Mkdir(cfg.Home, 0o700); err != nil {

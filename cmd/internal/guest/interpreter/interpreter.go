@@ -1,0 +1,67 @@
+//go:build linux
+
+// Package interpreter is E2B's code interpreter: contexts, each with a kernel, and the
+// cells that run in them.
+package interpreter
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/cellgroup"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
+)
+
+// Interpreter is E2B's code interpreter. Make it with newInterpreter.
+type Interpreter struct {
+	settings *settings.Store
+	ctx      context.Context // done when the guest ends
+	wg       sync.WaitGroup  // of the kernels' goroutines
+	children *reaper.Children
+	groups   *cellgroup.Groups
+	contexts contexts
+	inputs   codeInputs
+	waiting  atomic.Int64 // bytes of the source of calls that run or wait
+}
+
+// New writes the kernels' scripts and returns an interpreter without a
+// kernel. It lives until ctx is done; then its close must be called.
+func New(ctx context.Context, s *settings.Store, c *reaper.Children) (*Interpreter, error) {
+	if err := kernel.Write(s.Config.KernelDir); err != nil {
+		return nil, err
+	}
+	return &Interpreter{settings: s, ctx: ctx, children: c, groups: cellgroup.New(s.Config.CgroupDir)}, nil
+}
+
+// Close kills the kernels and waits until nothing of them is left. The interpreter's
+// context is done.
+func (ip *Interpreter) Close() {
+	ip.contexts.mu.Lock()
+	all := ip.contexts.all
+	ip.contexts.all, ip.contexts.defaults = nil, nil
+	ip.contexts.mu.Unlock()
+	for _, c := range all {
+		c.discard()
+	}
+	ip.wg.Wait()
+}
+
+// Handler returns the interpreter's calls.
+func (ip *Interpreter) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { reply.JSON(w, http.StatusOK, "OK") })
+	mux.HandleFunc("POST /execute", ip.handleExecute)
+	mux.HandleFunc("GET "+protocol.StdinPath, ip.handleStdinProbe)
+	mux.HandleFunc("POST "+protocol.StdinPath+"/{id}", ip.handleStdin)
+	mux.HandleFunc("GET /contexts", ip.handleContexts)
+	mux.HandleFunc("POST /contexts", ip.handleCreateContext)
+	mux.HandleFunc("POST /contexts/{id}/restart", ip.handleRestartContext)
+	mux.HandleFunc("DELETE /contexts/{id}", ip.handleDeleteContext)
+	return mux
+}

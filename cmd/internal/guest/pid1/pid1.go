@@ -1,0 +1,52 @@
+//go:build linux
+
+// Package pid1 makes a process the first one of a sandbox: its limits, its capabilities,
+// the control groups that it alone reaches.
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/sudo"
+)
+
+// Prepare makes of this process a process 1: it has its limits, owners and
+// capabilities, and helpers for the code. It returns the folder of control groups;
+// see Config.CgroupDir.
+func Prepare(cfg settings.Config) (groups string, err error) {
+	// The token is in our memory, and the code may become root.
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	_ = syscall.Umask(0o022)
+	if err := os.Chown(cfg.Home, int(cfg.UID), int(cfg.GID)); err != nil {
+		return "", fmt.Errorf("own the home folder: %w", err)
+	}
+	limits := map[int]syscall.Rlimit{
+		syscall.RLIMIT_NOFILE: {Cur: 4096, Max: 65536},
+		syscall.RLIMIT_CORE:   {},
+	}
+	for which, limit := range limits {
+		if err := syscall.Setrlimit(which, &limit); err != nil {
+			slog.Warn("guest: set a limit", "resource", which, "err", err)
+		}
+	}
+	if groups, err = mountCgroups(cfg.Cgroup); err != nil {
+		return "", err
+	}
+	if err := sudo.Install("/usr/bin"); err != nil {
+		slog.Warn("guest: no sudo", "err", err)
+	}
+	// E2B's users install there without sudo.
+	for _, dir := range []string{"/usr/local", "/usr/local/bin"} {
+		if err := os.Chmod(dir, 0o777); err != nil && !errors.Is(err, os.ErrNotExist) {
+			slog.Warn("guest: open to everybody", "folder", dir, "err", err)
+		}
+	}
+	return groups, withhold()
+}
