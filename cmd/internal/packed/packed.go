@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -206,24 +205,19 @@ func (o *opener) explicit(ctx context.Context) (*Located, error) {
 
 // beside takes the file with the program's plain name in a folder; nil if it does not fit.
 func (o *opener) beside(ctx context.Context, dir string) *Located {
-	f, err := ready.OpenIn(dir, o.want.Name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil
-	}
 	path := filepath.Join(dir, o.want.Name)
-	if err != nil {
-		// Of interest only if there is such a file.
-		if _, statErr := os.Lstat(path); statErr == nil {
-			o.pass(FromBeside, path, err)
+	if !ready.Exists(path) {
+		return nil
+	}
+	f, err := ready.OpenIn(dir, o.want.Name)
+	if err == nil {
+		if err = o.check(ctx, f, true); err == nil {
+			return o.found(f, FromBeside)
 		}
-		return nil
-	}
-	if err := o.check(ctx, f, true); err != nil {
 		f.Close()
-		o.pass(FromBeside, path, err)
-		return nil
 	}
-	return o.found(f, FromBeside)
+	o.pass(FromBeside, path, err)
+	return nil
 }
 
 var errOtherBuild = errors.New("it is of another build")

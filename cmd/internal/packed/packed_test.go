@@ -8,17 +8,20 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
 // roleVar says what this test binary is to be when it is not the tests: the program that
@@ -29,22 +32,43 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVar); role != "" {
 		os.Exit(play(role))
 	}
-	os.Exit(m.Run())
+	testenv.RunNamespaced(m)
 }
 
+// What the payload does beside saying who it is.
+const (
+	inodeVar = "CUBBY_PACKED_TEST_INODE" // it says which file it is
+	waitVar  = "CUBBY_PACKED_TEST_WAIT"  // it waits for the end of its standard input
+)
+
 func play(role string) int {
-	switch role {
-	case "payload": // says who it is
-		self, err := os.ReadFile("/proc/self/exe")
-		if err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		sum := sha256.Sum256(self)
-		fmt.Printf("payload %x\n", sum)
-		return 0
+	act := map[string]func() error{"payload": payload, "front": front, "inside": inside}[role]
+	if err := act(); err != nil {
+		fmt.Println(err)
+		return 1
 	}
-	return 99
+	return 0
+}
+
+func payload() error {
+	ready.Adopt()
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("payload %x", sha256.Sum256(self))
+	if os.Getenv(inodeVar) != "" {
+		var st syscall.Stat_t
+		if err := syscall.Stat("/proc/self/exe", &st); err != nil {
+			return err
+		}
+		fmt.Printf(" %d", st.Ino)
+	}
+	fmt.Println()
+	if os.Getenv(waitVar) != "" {
+		_, err = io.Copy(io.Discard, os.Stdin)
+	}
+	return err
 }
 
 // program packs this test binary with some bytes behind it: each tag is a build.

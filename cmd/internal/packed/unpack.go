@@ -121,10 +121,7 @@ func (o *opener) unpack(ctx context.Context, dir int, path string) (ready.File, 
 		}
 		f.Close()
 	}
-	if err := o.write(ctx, folder); err != nil {
-		return none, err
-	}
-	f, err = o.unchecked(dir, path)
+	f, err = o.write(ctx, folder)
 	if err != nil {
 		return none, err
 	}
@@ -173,14 +170,15 @@ func (o *opener) lock(ctx context.Context, dir int, path string) (unlock func(),
 	}
 }
 
-// write writes the program aside, checks and syncs it, and gives it its name.
-func (o *opener) write(ctx context.Context, folder *os.File) (err error) {
+// write writes the program aside, checks and syncs it, and gives it its name. What it
+// returns is the file that it wrote, whatever has that name meanwhile.
+func (o *opener) write(ctx context.Context, folder *os.File) (f ready.File, err error) {
 	dir := int(folder.Fd())
 	name := o.want.FileName()
 	aside := "." + name + "." + rand.Text()[:8] + asideSuffix
 	fd, err := unix.Openat(dir, aside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return &fs.PathError{Op: "create", Path: filepath.Join(folder.Name(), aside), Err: err}
+		return f, &fs.PathError{Op: "create", Path: filepath.Join(folder.Name(), aside), Err: err}
 	}
 	file := os.NewFile(uintptr(fd), filepath.Join(folder.Name(), aside))
 	defer func() {
@@ -190,21 +188,45 @@ func (o *opener) write(ctx context.Context, folder *os.File) (err error) {
 		}
 	}()
 	if err := o.program.decompress(ctx, file); err != nil {
-		return err
+		return f, err
 	}
 	if err := file.Chmod(ready.Mode); err != nil {
-		return err
+		return f, err
 	}
 	if err := file.Sync(); err != nil {
-		return err
+		return f, err
 	}
+	if f, err = reopen(file, folder); err != nil {
+		return f, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	f.Path = filepath.Join(folder.Name(), name)
 	if err := file.Close(); err != nil { // or it could not be executed
-		return err
+		return f, err
 	}
 	if err := unix.Renameat(dir, aside, dir, name); err != nil {
-		return &fs.PathError{Op: "rename", Path: filepath.Join(folder.Name(), name), Err: err}
+		return f, &fs.PathError{Op: "rename", Path: f.Path, Err: err}
 	}
-	return folder.Sync()
+	if err := syscall.Fstat(f.FD, &f.Stat); err != nil { // a new name is a change
+		return f, os.NewSyscallError("fstat", err)
+	}
+	return f, folder.Sync()
+}
+
+// reopen opens a file that is being written for reading.
+func reopen(file, folder *os.File) (f ready.File, err error) {
+	if f.FD, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return f, &fs.PathError{Op: "open", Path: file.Name(), Err: err}
+	}
+	if f.Dir, err = unix.FcntlInt(folder.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		unix.Close(f.FD)
+		return ready.File{}, os.NewSyscallError("dup", err)
+	}
+	return f, nil
 }
 
 // decompress writes the program, and fails unless its length and hash are right.

@@ -19,11 +19,12 @@ const (
 	maxNotesSize = 8 << 10
 )
 
-// Key is what a note has of a file, before its hash.
+// Key is what a note has of a file, before its hash. The owner is not in it: in a user
+// namespace he has another number.
 func Key(st *syscall.Stat_t) string {
 	key := make([]byte, 0, 160)
 	for _, n := range [...]int64{
-		int64(st.Dev), int64(st.Ino), st.Size, int64(st.Mode), int64(st.Uid),
+		int64(st.Dev), int64(st.Ino), st.Size, int64(st.Mode),
 		int64(st.Mtim.Sec), int64(st.Mtim.Nsec), int64(st.Ctim.Sec), int64(st.Ctim.Nsec),
 	} {
 		key = strconv.AppendInt(key, n, 10)

@@ -40,6 +40,13 @@ func isRoot() bool {
 	return syscall.Stat("/", &st) == nil && st.Uid == 0
 }
 
+// Exists reports whether there is something of that path. It says nothing of whether it
+// may be trusted.
+func Exists(path string) bool {
+	var st syscall.Stat_t
+	return syscall.Lstat(path, &st) == nil
+}
+
 func isDir(path string) bool {
 	var st syscall.Stat_t
 	return syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR

@@ -87,6 +87,9 @@ func Find(w Want, p Place) (fd int, ok bool) {
 		return w.take(f, &notes)
 	}
 	for _, dir := range p.Beside {
+		if !Exists(dir + "/" + w.Name) {
+			continue // the usual case, in one system call
+		}
 		f, err := OpenIn(dir, w.Name)
 		if err != nil {
 			continue
