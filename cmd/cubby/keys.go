@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
+	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 )
 
 // newKeys edits the database of a server, whether one runs or not: the server
 // looks each key up when it is used.
-func newKeys(std stdio) *cobra.Command {
-	k := keys{std: std}
+func newKeys(std stdio, admin keyadmin.Admin) *cobra.Command {
+	k := keys{std: std, admin: admin}
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make, list and revoke the API keys of this machine's server",
@@ -41,6 +42,7 @@ func newKeys(std stdio) *cobra.Command {
 // keys is one `cubby keys`.
 type keys struct {
 	std    stdio
+	admin  keyadmin.Admin
 	dir    string
 	asJSON bool
 }
@@ -53,28 +55,7 @@ func (k *keys) dataDir(cmd *cobra.Command) (string, error) {
 		}
 		return k.dir, nil
 	}
-	return store.DefaultDir(os.Getenv, os.Geteuid())
-}
-
-// openExisting opens the database of a server that was started, or used with
-// `keys create`, before; nil if there is none.
-func (k *keys) openExisting(cmd *cobra.Command) (s *store.Store, dir string, err error) {
-	if dir, err = k.dataDir(cmd); err != nil {
-		return nil, "", err
-	}
-	if there, err := store.Exists(dir); err != nil || !there {
-		return nil, dir, err
-	}
-	s, err = store.Open(cmd.Context(), dir)
-	return s, dir, err
-}
-
-// closeStore closes s at the end of a function that returns *err, which stays as it
-// is where nothing else fails: what an error is alone decides the exit status.
-func closeStore(s *store.Store, err *error) {
-	if closeErr := s.Close(); closeErr != nil {
-		*err = errors.Join(*err, closeErr)
-	}
+	return datafolder.Default(os.Getenv, os.Geteuid())
 }
 
 func (k *keys) json(cmd *cobra.Command) {
@@ -89,7 +70,7 @@ func (k *keys) create() *cobra.Command {
 		Long: "Make a key and print its secret on standard output, alone on its line. It is\n" +
 			"kept nowhere: whoever loses it makes a new key.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if team == "" {
 				return usagef("--team needs a name")
 			}
@@ -97,34 +78,25 @@ func (k *keys) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := store.Open(cmd.Context(), dir)
-			if err != nil {
-				return err
-			}
-			defer closeStore(s, &err)
-			teamID, err := ensureTeam(cmd.Context(), s, team)
-			if err != nil {
-				return wrongUse(err)
-			}
-			key, secret, err := s.CreateKey(cmd.Context(), teamID, name)
+			key, secret, err := k.admin.Create(cmd.Context(), dir, team, name)
 			if err != nil {
 				return wrongUse(err)
 			}
 			if err := k.tell(key, secret); err != nil {
 				// Nobody has read it, and nobody can again.
-				_, revokeErr := s.RevokeKey(context.WithoutCancel(cmd.Context()), key.ID)
+				_, revokeErr := k.admin.Revoke(context.WithoutCancel(cmd.Context()), dir, key.ID)
 				return errors.Join(fmt.Errorf("the key could not be printed, and was revoked: %w", err), revokeErr)
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the key is for, shown in lists")
-	cmd.Flags().StringVar(&team, "team", store.DefaultTeam, "the key's team, made if it is new; a team sees its own sandboxes only")
+	cmd.Flags().StringVar(&team, "team", keyadmin.DefaultTeam, "the key's team, made if it is new; a team sees its own sandboxes only")
 	k.json(cmd)
 	return cmd
 }
 
-func (k *keys) tell(key store.Key, secret string) error {
+func (k *keys) tell(key keyadmin.Key, secret string) error {
 	if k.asJSON {
 		return encodeJSON(k.std.out, struct {
 			keyJSON
@@ -138,40 +110,19 @@ func (k *keys) tell(key store.Key, secret string) error {
 	return nil
 }
 
-// ensureTeam returns the ID of the team of that name, and makes it if need be.
-func ensureTeam(ctx context.Context, s *store.Store, name string) (string, error) {
-	t, err := s.CreateTeam(ctx, name)
-	if !errors.Is(err, store.ErrExists) {
-		return t.ID, err
-	}
-	teams, err := s.Teams(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, t := range teams {
-		if t.Name == name {
-			return t.ID, nil
-		}
-	}
-	return "", fmt.Errorf("team %q: %w", name, store.ErrNotFound)
-}
-
 func (k *keys) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys, without their secrets",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			s, dir, err := k.openExisting(cmd)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := k.dataDir(cmd)
 			if err != nil {
 				return err
 			}
-			all := []store.Key{}
-			if s != nil {
-				defer closeStore(s, &err)
-				if all, err = s.Keys(cmd.Context()); err != nil {
-					return err
-				}
+			all, err := k.admin.List(cmd.Context(), dir)
+			if err != nil {
+				return err
 			}
 			if k.asJSON {
 				list := make([]keyJSON, 0, len(all))
@@ -191,7 +142,7 @@ func (k *keys) list() *cobra.Command {
 	return cmd
 }
 
-func writeKeys(w io.Writer, all []store.Key) error {
+func writeKeys(w io.Writer, all []keyadmin.Key) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tTEAM\tNAME\tKEY\tCREATED\tLAST USED\tREVOKED")
 	for _, k := range all {
@@ -234,25 +185,13 @@ func (k *keys) revoke() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			s, dir, err := k.openExisting(cmd)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := k.dataDir(cmd)
 			if err != nil {
 				return err
 			}
-			err = store.ErrNotFound
-			var key store.Key
-			if s != nil {
-				defer closeStore(s, &err)
-				key, err = s.RevokeKey(cmd.Context(), args[0])
-			}
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-				return &cubby.Error{Op: "revoke a key", Code: cubby.CodeNotFound, Err: fmt.Errorf("no key %q in %s", args[0], dir),
-					Hint: "`cubby keys list` shows the IDs; a server of another user has another folder: --data-dir"}
-			case errors.Is(err, store.ErrAmbiguous):
-				return &cubby.Error{Op: "revoke a key", Code: cubby.CodeInvalidArgument,
-					Err: fmt.Errorf("more than one key's ID begins with %q", args[0]), Hint: "give more of it"}
-			case err != nil:
+			key, err := k.admin.Revoke(cmd.Context(), dir, args[0])
+			if err != nil {
 				return err
 			}
 			fmt.Fprintf(k.std.err, "revoked key %s of team %s\n", key.ID, key.Team)
@@ -281,7 +220,7 @@ type keyJSON struct {
 	RevokedAt  *time.Time `json:"revoked_at"`
 }
 
-func toJSON(k store.Key) keyJSON {
+func toJSON(k keyadmin.Key) keyJSON {
 	return keyJSON{k.ID, k.TeamID, k.Team, k.Name, k.Mask, k.CreatedAt, nullable(k.LastUsedAt), nullable(k.RevokedAt)}
 }
 

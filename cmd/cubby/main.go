@@ -1,5 +1,3 @@
-//go:build linux
-
 // Command cubby runs code in sandboxes. See README.md.
 package main
 
@@ -8,16 +6,26 @@ import (
 	"os"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/entry"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 )
 
 func main() {
-	engines().Dispatch()
-	if guest.IsGuest(os.Args[0]) {
-		os.Exit(guest.Main())
-	}
+	ctx := context.Background()
+	beEngine(ctx)
 	if err := entry.KeepClosed(); err != nil {
 		os.Exit(report(os.Stderr, err))
 	}
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// engineProgram is the program in which sandboxes live: packed into this one, linked
+// into it, or not there at all.
+type engineProgram interface {
+	// Path is what to start: a path that stays good as long as this process lives,
+	// which may be one of its descriptors.
+	Path(ctx context.Context) (string, error)
+	// Commit is the version of the engine of that name, empty if it cannot be told.
+	Commit(ctx context.Context, engine string) string
+	// Keys edits the keys of servers on this machine.
+	Keys() keyadmin.Admin
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func cubbyCommand() {
 	if mode := os.Getenv("CUBBY_FAKE"); mode != "" {
-		os.Exit(execute(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}, openFake(mode)))
+		os.Exit(execute(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}, openFake(mode), newEngineProgram()))
 	}
 	binary := os.Getenv("CUBBY_BINARY")
 	err := syscall.Exec(binary, append([]string{binary}, os.Args[1:]...), os.Environ())

@@ -51,25 +51,26 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // run is the whole program: it returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	code := execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded)
+	program := newEngineProgram()
+	code := execute(ctx, args, stdio{stdin, stdout, stderr}, openEmbedded(program), program)
 	if code == exitBrokenPipe {
 		output.DieOfPipe()
 	}
 	return code
 }
 
-func execute(ctx context.Context, args []string, std stdio, open opener) int {
+func execute(ctx context.Context, args []string, std stdio, open opener, program engineProgram) int {
 	// Standard error stays as it is: processes inherit it.
 	out := output.New("standard output", std.out)
 	out.OnLoss(output.Tell(std.err, "cubby"))
 	std.out = out
-	root := newRoot(std, open)
+	root := newRoot(std, open, program)
 	root.SetArgs(args)
 	return output.Status(report(std.err, root.ExecuteContext(ctx)), out)
 }
 
 // newRoot builds the command tree; nothing in it is shared between two calls.
-func newRoot(std stdio, open opener) *cobra.Command {
+func newRoot(std stdio, open opener, program engineProgram) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cubby",
 		Short: "Run code in a sandbox that needs nothing but a Linux kernel",
@@ -89,7 +90,8 @@ func newRoot(std stdio, open opener) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(std, open), newDoctor(std, open), newVersion(std), newServe(std), newKeys(std), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}), newList(std), newKill(std), newLogs(std))
+	root.AddCommand(newRun(std, open), newDoctor(std, open, program), newVersion(std), newServe(std, program),
+		newKeys(std, program.Keys()), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}), newList(std), newKill(std), newLogs(std))
 	return root
 }
 

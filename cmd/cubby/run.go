@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
@@ -21,12 +23,22 @@ import (
 // opener starts what runs the sandboxes; close ends it and every sandbox.
 type opener func(ctx context.Context, cfg embedded.Config) (c *cubby.Client, close func() error, err error)
 
-func openEmbedded(ctx context.Context, cfg embedded.Config) (*cubby.Client, func() error, error) {
-	c, err := embedded.Open(ctx, cfg)
-	if err != nil {
-		return nil, nil, err
+// openEmbedded starts the engine that belongs to this program, unless CUBBY_BINARY
+// names another.
+func openEmbedded(program engineProgram) opener {
+	return func(ctx context.Context, cfg embedded.Config) (*cubby.Client, func() error, error) {
+		if cfg.Binary == "" && os.Getenv("CUBBY_BINARY") == "" {
+			var err error
+			if cfg.Binary, err = program.Path(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		c, err := embedded.Open(ctx, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Client, c.Close, nil
 	}
-	return c.Client, c.Close, nil
 }
 
 // timeoutMargin is what the sandbox's timeout has beside the code's own: to start,
@@ -133,7 +145,7 @@ says why. "error" is the code's own.`,
 	fl.Var(&f.maxOutput, "max-output", "text kept of standard output and of standard error, each")
 	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
-	fl.StringVar(&f.engine, "engine", defaultEngine, engineUsage)
+	fl.StringVar(&f.engine, "engine", enginename.Default, engineUsage)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
 	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL or $E2B_DOMAIN, else of cubby serve")
 	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out

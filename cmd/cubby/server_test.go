@@ -51,7 +51,7 @@ func TestNarrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		var errs bytes.Buffer
-		if code := execute(t.Context(), []string{"ls", "--server", r.at.APIURL}, stdio{strings.NewReader(""), tty, &errs}, nil); code != 0 {
+		if code := execute(t.Context(), []string{"ls", "--server", r.at.APIURL}, stdio{strings.NewReader(""), tty, &errs}, nil, newEngineProgram()); code != 0 {
 			t.Fatalf("status %d: %s", code, &errs)
 		}
 		tty.Close()
@@ -131,7 +131,7 @@ func TestAllAsks(t *testing.T) {
 		if _, err := io.WriteString(terminal, answer); err != nil {
 			t.Fatal(err)
 		}
-		code := execute(t.Context(), []string{"kill", "--all", "--server", r.at.APIURL}, stdio{tty, io.Discard, tty}, nil)
+		code := execute(t.Context(), []string{"kill", "--all", "--server", r.at.APIURL}, stdio{tty, io.Discard, tty}, nil, newEngineProgram())
 		tty.Close()
 		said, _ := io.ReadAll(terminal)
 		terminal.Close()
@@ -179,7 +179,7 @@ func TestWhereItAsks(t *testing.T) {
 			if test.sawErr {
 				std.err = tty
 			}
-			code := execute(t.Context(), append([]string{"kill", "--all", "--server", r.at.APIURL}, test.args...), std, nil)
+			code := execute(t.Context(), append([]string{"kill", "--all", "--server", r.at.APIURL}, test.args...), std, nil, newEngineProgram())
 			tty.Close()
 			said, _ := io.ReadAll(terminal) // its end is an error
 			if code != test.status || len(f.changes) != test.ended || strings.Contains(string(said), "[y/N]") != test.asked {
@@ -218,7 +218,7 @@ func TestUnreadWords(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, r := onFake(t)
-			code := execute(t.Context(), append(test.args, "--server", r.at.APIURL), stdio{strings.NewReader(""), test.out, test.err}, nil)
+			code := execute(t.Context(), append(test.args, "--server", r.at.APIURL), stdio{strings.NewReader(""), test.out, test.err}, nil, newEngineProgram())
 			if code != test.status || len(f.changes) != test.ended {
 				t.Errorf("status %d, want %d; changed: %v", code, test.status, f.changes)
 			}

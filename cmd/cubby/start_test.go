@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
@@ -180,10 +181,10 @@ func TestStartTakesTooLong(t *testing.T) {
 	t.Setenv("CUBBY_PYTHON", python)
 	var stderr bytes.Buffer
 	std := stdio{strings.NewReader(""), io.Discard, &stderr}
-	r, err := newRunner(std, openEmbedded, source{code: "print(1)", language: "python"},
+	r, err := newRunner(std, openEmbedded(newEngineProgram()), source{code: "print(1)", language: "python"},
 		runFlags{
 			timeout: timeValue(time.Second), memory: 512 << 20, disk: 1 << 30, maxOutput: 1 << 20, outMaxBytes: 1 << 20,
-			cpus: 1, pids: 256, outMaxFiles: 1, engine: defaultEngine,
+			cpus: 1, pids: 256, outMaxFiles: 1, engine: enginename.Default,
 		}, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)

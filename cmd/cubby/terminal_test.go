@@ -33,7 +33,7 @@ func TestOnATerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer terminal.Close()
-			execute(t.Context(), []string{"run", "-e", c.code}, stdio{strings.NewReader(""), tty, tty}, openFake("1"))
+			execute(t.Context(), []string{"run", "-e", c.code}, stdio{strings.NewReader(""), tty, tty}, openFake("1"), newEngineProgram())
 			tty.Close()
 			b, _ := io.ReadAll(terminal) // its end is an error
 			// The spinner may have been there.

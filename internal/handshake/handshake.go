@@ -30,6 +30,14 @@ const (
 	FlagContextToken = "require-context-token"
 )
 
+// Command begins the child's command line: `cubby serve --private …`.
+const Command = "serve"
+
+// IsChild reports whether args (without the program's name) are a child's.
+func IsChild(args []string) bool {
+	return len(args) >= 2 && args[0] == Command && args[1] == "--"+FlagPrivate
+}
+
 // Hello is the child's one message, as JSON: it serves, or says why it cannot.
 type Hello struct {
 	Version string `json:"version"` // as package version's Build

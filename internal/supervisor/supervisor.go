@@ -100,7 +100,7 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	defer lifeR.Close()
 	c.life = lifeW
 
-	args := []string{"serve", "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Build(), "--" + handshake.FlagRunDir, cfg.RunDir.Path}
+	args := []string{handshake.Command, "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Build(), "--" + handshake.FlagRunDir, cfg.RunDir.Path}
 	for _, f := range []struct{ flag, value string }{{handshake.FlagPython, cfg.Python}, {handshake.FlagNode, cfg.Node}} {
 		if f.value != "" {
 			args = append(args, "--"+f.flag, f.value)

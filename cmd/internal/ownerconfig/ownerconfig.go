@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/fileowner"
 	"github.com/cubby-sandbox/cubby/internal/fault"
@@ -51,7 +51,7 @@ func Path(getenv func(string) string) (string, error) {
 func Load(path string) (Config, error) {
 	const op = "read the configuration"
 	// Without O_NONBLOCK a pipe of that name would block for ever.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return Config{}, err
@@ -66,7 +66,7 @@ func Load(path string) (Config, error) {
 	if !info.Mode().IsRegular() {
 		return Config{}, fail(op, fmt.Errorf("%s is not a file", path), "move it away")
 	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 {
+	if perm := fileowner.Perm(info); perm&0o077 != 0 {
 		return Config{}, fail(op, fmt.Errorf("%s holds an API key, and other users may read or write it (mode %04o)", path, perm),
 			"chmod 600 "+path+"; if others may have read the key, revoke it (cubby keys)")
 	}
@@ -102,7 +102,7 @@ func Save(path string, c Config) (err error) {
 	if err != nil {
 		return fail(op, err, "look at the folder's permissions")
 	}
-	if perm := info.Mode().Perm(); perm&0o022 != 0 {
+	if perm := fileowner.Perm(info); perm&0o022 != 0 {
 		return fail(op, fmt.Errorf("%s: other users may write this folder (mode %04o)", dir, perm), "chmod 700 "+dir)
 	}
 	f, err := os.CreateTemp(dir, ".config-*.json") // mode 0600

@@ -16,22 +16,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
-// DefaultDir returns the data folder of a user who names none: /var/lib/cubby
-// for root, else cubby in $XDG_DATA_HOME or ~/.local/share.
-func DefaultDir(getenv func(string) string, uid int) (string, error) {
-	if uid == 0 {
-		return "/var/lib/cubby", nil
-	}
-	// The specification has relative paths ignored.
-	if dir := getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "cubby"), nil
-	}
-	if home := getenv("HOME"); filepath.IsAbs(home) {
-		return filepath.Join(home, ".local", "share", "cubby"), nil
-	}
-	return "", refuse(errors.New("no data folder: HOME is not set"), "give one with --data-dir")
-}
-
 // Exists reports whether dir has a database, of whatever kind. An error means
 // that it is unknown.
 func Exists(dir string) (bool, error) {

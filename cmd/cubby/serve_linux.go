@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
+	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
-	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
@@ -44,12 +44,9 @@ type serveFlags struct {
 	maxSandboxes int
 	logLevel     string
 	logFormat    string
-
-	private bool
-	child   child.Options
 }
 
-func newServe(std stdio) *cobra.Command {
+func newServe(std stdio, program engineProgram) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -69,20 +66,10 @@ func newServe(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.private {
-				f.child.Python, f.child.Node, f.child.DataDir, f.child.Domain = f.python, f.node, f.dataDir, f.domain
-				f.child.MaxSandboxes, f.child.TemplateIDs, f.child.Logger = f.maxSandboxes, f.templateIDs, log
-				f.child.RequireContextToken, f.child.Engines, f.child.Engine = f.contextToken, engines(), f.engine
-				err := child.Serve(cmd.Context(), f.child)
-				if errors.Is(err, child.ErrTold) {
-					return status(exitCannotRun)
-				}
-				return err
-			}
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.serve(cmd.Context(), std, log)
+			return f.serve(cmd.Context(), std, log, program)
 		},
 	}
 	fl := cmd.Flags()
@@ -91,21 +78,13 @@ func newServe(std stdio) *cobra.Command {
 	fl.StringVar(&f.domain, handshake.FlagDomain, "", "`domain` told to clients that use host names, PORT-ID.DOMAIN (any is understood)")
 	fl.StringVar(&f.python, handshake.FlagPython, "", "python3 of the sandboxes (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, handshake.FlagNode, "", "node of the sandboxes (default $CUBBY_NODE, then node on PATH)")
-	fl.StringVar(&f.engine, handshake.FlagEngine, defaultEngine, engineUsage)
+	fl.StringVar(&f.engine, handshake.FlagEngine, enginename.Default, engineUsage)
 	fl.StringSliceVar(&f.templateIDs, handshake.FlagTemplateID, nil, "further template `id`s that clients ask for and that mean this machine's tools")
 	fl.IntVar(&f.maxSandboxes, handshake.FlagMaxSandboxes, 0, "most sandboxes at once (default: what the machine's memory allows)")
 	fl.BoolVar(&f.contextToken, handshake.FlagContextToken, false,
 		"ask for the access token at the code interpreter's contexts, too (E2B's packages do not send it there)")
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
-	fl.BoolVar(&f.private, handshake.FlagPrivate, false, "serve on the descriptors of a supervising program")
-	fl.StringVar(&f.child.Expect, handshake.FlagExpect, "", "version of that program")
-	fl.StringVar(&f.child.RunDir, handshake.FlagRunDir, "", "folder for sockets and mounts, removed at the end")
-	for _, name := range []string{handshake.FlagPrivate, handshake.FlagExpect, handshake.FlagRunDir} {
-		if err := fl.MarkHidden(name); err != nil {
-			panic(err) // a flag that is not there
-		}
-	}
 	return cmd
 }
 
@@ -149,14 +128,14 @@ const stopTimeout = 30 * time.Second
 
 // serve listens, starts the process that serves, and watches over it until a
 // signal comes or it ends.
-func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) error {
+func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger, program engineProgram) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	dataDir := f.dataDir
 	if dataDir == "" {
 		var err error
-		if dataDir, err = store.DefaultDir(os.Getenv, os.Geteuid()); err != nil {
+		if dataDir, err = datafolder.Default(os.Getenv, os.Geteuid()); err != nil {
 			return err
 		}
 	}
@@ -166,7 +145,7 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 	}
 	defer listener.Close()
 	startCtx, started := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	c, err := f.start(startCtx, std, listener, dataDir)
+	c, err := f.start(startCtx, std, listener, dataDir, program)
 	stopped := startCtx.Err() != nil && ctx.Err() == nil
 	started()
 	if err != nil {
@@ -212,8 +191,8 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger) err
 }
 
 // start starts the process that serves on listener.
-func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, dataDir string) (*supervisor.Child, error) {
-	self, err := os.Executable()
+func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, dataDir string, program engineProgram) (*supervisor.Child, error) {
+	binary, err := program.Path(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +212,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 		args = append(args, "--"+handshake.FlagTemplateID, id)
 	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
-		Binary: self, RunDir: dir, Listener: listener, Args: args,
+		Binary: binary, RunDir: dir, Listener: listener, Args: args,
 		Python: cmp.Or(f.python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(f.node, os.Getenv("CUBBY_NODE")),
 		Output: std.err, StopTimeout: stopTimeout,
 	})
@@ -337,7 +316,7 @@ func recall(ctx context.Context, at, dataDir string) string {
 	case c.APIKey == "":
 		return note
 	case c.APIURL != at:
-		if !ownerconfig.Local(c.APIURL) || c.SandboxURL != c.APIURL || !isKeyOf(ctx, dataDir, c.APIKey) {
+		if !ownerconfig.Local(c.APIURL) || c.SandboxURL != c.APIURL || !isKeyOf(ctx, at, c.APIKey) {
 			return note + fmt.Sprintf("# %s keeps the key that was made for %s\n", path, c.APIURL)
 		}
 		if err := ownerconfig.Save(path, ownerconfig.Config{APIURL: at, SandboxURL: at, APIKey: c.APIKey}); err != nil {
@@ -347,13 +326,14 @@ func recall(ctx context.Context, at, dataDir string) string {
 	return fmt.Sprintf("export E2B_API_KEY=…   # the key is in %s\n", path)
 }
 
-// isKeyOf reports whether the server of that folder takes the key.
-func isKeyOf(ctx context.Context, dataDir, key string) bool {
-	s, err := store.Open(ctx, dataDir)
+// isKeyOf reports whether the server at that address of this machine takes the key.
+func isKeyOf(ctx context.Context, at, key string) bool {
+	client, err := cubby.NewClient(cubby.Config{APIURL: at, SandboxURL: at, APIKey: key})
 	if err != nil {
 		return false
 	}
-	defer s.Close()
-	_, err = s.TeamOfKey(ctx, key)
-	return err == nil
+	for _, err := range client.List(ctx, cubby.ListOptions{}) {
+		return err == nil
+	}
+	return true
 }

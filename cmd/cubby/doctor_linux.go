@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/doctor"
+	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 )
 
-func newDoctor(std stdio, open opener) *cobra.Command {
+func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 	var asJSON bool
 	var python, node, engineName string
 	cmd := &cobra.Command{
@@ -30,13 +31,12 @@ func newDoctor(std stdio, open opener) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			python = cmp.Or(python, os.Getenv("CUBBY_PYTHON"))
 			node = cmp.Or(node, os.Getenv("CUBBY_NODE"))
-			kind, err := engines().Lookup(engineName)
-			if err != nil {
-				return usagef("--engine: %w", err)
+			if err := checkEngine(engineName); err != nil {
+				return err
 			}
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Engine:     trial{open, embedded.Config{Python: python, Node: node, Engine: engineName}},
-				EngineName: engineName, EngineCommit: kind.Commit,
+				EngineName: engineName, EngineCommit: program.Commit(cmd.Context(), engineName),
 				TryNamespaces: tryNamespaces,
 				Template:      template.Options{Python: python, Node: node},
 			})
@@ -58,7 +58,7 @@ func newDoctor(std stdio, open opener) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Flags().StringVar(&python, "python", "", "python3 to examine (default $CUBBY_PYTHON, then python3 on PATH)")
 	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
-	cmd.Flags().StringVar(&engineName, "engine", defaultEngine, engineUsage)
+	cmd.Flags().StringVar(&engineName, "engine", enginename.Default, engineUsage)
 	return cmd
 }
 

@@ -1,4 +1,5 @@
-// Package fileowner tells whether a file that is to be trusted is somebody else's.
+//go:build !windows
+
 package fileowner
 
 import (
@@ -36,3 +37,6 @@ func mapsAll() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
 }
+
+// Perm returns the bits that say who may use a file.
+func Perm(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() }

@@ -1,0 +1,131 @@
+//go:build linux
+
+// Package engineprogram is the program in which sandboxes live: the server's child
+// with the engines linked into it, the processes that an engine starts of it, and
+// the administration of a server's keys. It is a program of its own, cubby-engine,
+// so that these processes, of which each sandbox has several, start without
+// initialising the command line; a build without it links it into cubby.
+package engineprogram
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
+	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
+	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
+	"github.com/cubby-sandbox/cubby/internal/handshake"
+	"github.com/cubby-sandbox/cubby/internal/version"
+)
+
+// Exit statuses beside 0.
+const (
+	statusUsage  = 2
+	statusFailed = 125 // it could not do what it is there for
+)
+
+// ArgKeys is the first argument of the process that answers a question about keys;
+// see keyadmin.Remote.
+const ArgKeys = "engine-keys"
+
+// Engines are those that are linked in. Their names are enginename.All.
+func Engines() engine.Table { return engine.Table{gvisor.Name: gvisor.Kind()} }
+
+// Dispatch does what an engine, or a sandbox, wants of this process if one of them
+// has started it, and does not return then. It comes first in main.
+func Dispatch() {
+	Engines().Dispatch()
+	if guest.IsGuest(os.Args[0]) {
+		os.Exit(guest.Main())
+	}
+}
+
+// Wanted reports whether the arguments (without the program's name) are for Run.
+func Wanted(args []string) bool {
+	return len(args) > 0 && args[0] == ArgKeys || handshake.IsChild(args)
+}
+
+// Run does what args ask for, and returns the exit status.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	switch {
+	case handshake.IsChild(args):
+		return serve(ctx, args, stderr)
+	case len(args) == 1 && args[0] == ArgKeys:
+		if err := keyadmin.Serve(ctx, storekeys.Admin{}, stdin, stdout); err != nil {
+			fmt.Fprintln(stderr, "cubby-engine:", err)
+			return statusFailed
+		}
+		return 0
+	case len(args) == 1 && (args[0] == "version" || args[0] == "--version"):
+		io.WriteString(stdout, version.Line("cubby-engine"))
+		return 0
+	}
+	fmt.Fprintln(stderr, "cubby-engine is the part of cubby in which sandboxes live, and is started by it: see `cubby --help`")
+	return statusUsage
+}
+
+// serve is the child of a supervising program.
+func serve(ctx context.Context, args []string, stderr io.Writer) int {
+	opts, err := parse(args, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "cubby-engine:", err)
+		return statusUsage
+	}
+	switch err := child.Serve(ctx, opts); {
+	case err == nil:
+		return 0
+	case !errors.Is(err, child.ErrTold):
+		fmt.Fprintln(stderr, "cubby:", err)
+	}
+	return statusFailed
+}
+
+// parse reads the command line that package supervisor writes.
+func parse(args []string, stderr io.Writer) (child.Options, error) {
+	opts := child.Options{Engines: Engines()}
+	var private bool
+	level, format := slog.LevelInfo, "text"
+	fl := flag.NewFlagSet("serve", flag.ContinueOnError)
+	fl.SetOutput(io.Discard)
+	fl.BoolVar(&private, handshake.FlagPrivate, false, "")
+	fl.StringVar(&opts.Expect, handshake.FlagExpect, "", "")
+	fl.StringVar(&opts.RunDir, handshake.FlagRunDir, "", "")
+	fl.StringVar(&opts.Python, handshake.FlagPython, "", "")
+	fl.StringVar(&opts.Node, handshake.FlagNode, "", "")
+	fl.StringVar(&opts.Engine, handshake.FlagEngine, enginename.Default, "")
+	fl.StringVar(&opts.DataDir, handshake.FlagDataDir, "", "")
+	fl.StringVar(&opts.Domain, handshake.FlagDomain, "", "")
+	fl.IntVar(&opts.MaxSandboxes, handshake.FlagMaxSandboxes, 0, "")
+	fl.BoolVar(&opts.RequireContextToken, handshake.FlagContextToken, false, "")
+	fl.TextVar(&level, handshake.FlagLogLevel, slog.LevelInfo, "")
+	fl.StringVar(&format, handshake.FlagLogFormat, "text", "")
+	fl.Func(handshake.FlagTemplateID, "", func(id string) error {
+		opts.TemplateIDs = append(opts.TemplateIDs, id)
+		return nil
+	})
+	if err := fl.Parse(args[1:]); err != nil {
+		return opts, err
+	}
+	if fl.NArg() > 0 {
+		return opts, fmt.Errorf("unexpected arguments %q", fl.Args())
+	}
+	handlerOpts := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		opts.Logger = slog.New(slog.NewTextHandler(stderr, handlerOpts))
+	case "json":
+		opts.Logger = slog.New(slog.NewJSONHandler(stderr, handlerOpts))
+	default:
+		return opts, fmt.Errorf("--%s: %q is neither text nor json", handshake.FlagLogFormat, format)
+	}
+	return opts, nil
+}
