@@ -394,9 +394,9 @@ func TestBounds(t *testing.T) {
 // TestModelErrors: what endpoints answer instead of a reply.
 func TestModelErrors(t *testing.T) {
 	executor := open(t, private(t))
-	limited := &agent.ModelError{Kind: agent.ErrRateLimited, Provider: "script", Status: 429, RetryAfter: 20 * time.Millisecond}
-	cut := &agent.ModelError{Kind: agent.ErrStreamCut, Provider: "script"}
-	denied := &agent.ModelError{Kind: agent.ErrUnauthorized, Provider: "script", Status: 401, Hint: "set the key"}
+	limited := &agent.ModelError{Kind: agent.KindRateLimited, Provider: "script", Status: 429, RetryAfter: 20 * time.Millisecond}
+	cut := &agent.ModelError{Kind: agent.KindStreamCut, Provider: "script"}
+	denied := &agent.ModelError{Kind: agent.KindUnauthorized, Provider: "script", Status: 401, Hint: "set the key"}
 
 	t.Run("asked again", func(t *testing.T) {
 		notices := 0

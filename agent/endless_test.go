@@ -37,7 +37,7 @@ func TestEndlessLine(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := m.Generate(t.Context(), agent.Request{Messages: []agent.Message{agent.UserText("a")}}, nil)
 			runtime.ReadMemStats(&after)
-			if agent.KindOf(err) != agent.ErrInvalidResponse || !strings.Contains(err.Error(), "event of more than 4 MiB") {
+			if agent.KindOf(err) != agent.KindInvalidResponse || !strings.Contains(err.Error(), "event of more than 4 MiB") {
 				t.Errorf("%v", err)
 			}
 			if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 64 {

@@ -42,7 +42,7 @@ func (w *work) run(ctx context.Context, q Question) error {
 			next = Message{RoleUser, append(unanswered(message, "not run: the reply was cut off"),
 				Text{"Your reply was cut off: it was too long, and nothing of it was run. Say it in fewer words, and write long code in several steps."})}
 		case reply.Stop == StopRefused:
-			return &ModelError{Kind: ErrInvalidResponse, Provider: w.a.model.Info().Provider, Message: "the model refused to answer", Hint: "ask in other words"}
+			return &ModelError{Kind: KindInvalidResponse, Provider: w.a.model.Info().Provider, Message: "the model refused to answer", Hint: "ask in other words"}
 		case len(calls) > 0:
 			next, err = w.call(ctx, calls)
 		case len(blocks) > 0:

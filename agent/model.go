@@ -171,15 +171,15 @@ type ModelErrorKind string
 
 // Kinds.
 const (
-	ErrUnreachable     ModelErrorKind = "unreachable"     // nobody answers there
-	ErrUnauthorized    ModelErrorKind = "unauthorized"    // 401, 403
-	ErrUnknownModel    ModelErrorKind = "unknown_model"   // 404
-	ErrInvalidRequest  ModelErrorKind = "invalid_request" // other 4xx
-	ErrContextTooLong  ModelErrorKind = "context_too_long"
-	ErrRateLimited     ModelErrorKind = "rate_limited"     // 429
-	ErrOverloaded      ModelErrorKind = "overloaded"       // 5xx, 529
-	ErrStreamCut       ModelErrorKind = "stream_cut"       // it ended in the middle
-	ErrInvalidResponse ModelErrorKind = "invalid_response" // not the protocol
+	KindUnreachable     ModelErrorKind = "unreachable"     // nobody answers there
+	KindUnauthorized    ModelErrorKind = "unauthorized"    // 401, 403
+	KindUnknownModel    ModelErrorKind = "unknown_model"   // 404
+	KindInvalidRequest  ModelErrorKind = "invalid_request" // other 4xx
+	KindContextTooLong  ModelErrorKind = "context_too_long"
+	KindRateLimited     ModelErrorKind = "rate_limited"     // 429
+	KindOverloaded      ModelErrorKind = "overloaded"       // 5xx, 529
+	KindStreamCut       ModelErrorKind = "stream_cut"       // it ended in the middle
+	KindInvalidResponse ModelErrorKind = "invalid_response" // not the protocol
 )
 
 // Error says what happened and what to do about it.
@@ -205,7 +205,7 @@ func (e *ModelError) Unwrap() error { return e.Err }
 // Temporary reports whether asking again may help.
 func (e *ModelError) Temporary() bool {
 	switch e.Kind {
-	case ErrUnreachable, ErrRateLimited, ErrOverloaded, ErrStreamCut:
+	case KindUnreachable, KindRateLimited, KindOverloaded, KindStreamCut:
 		return true
 	}
 	return false
@@ -223,7 +223,7 @@ func KindOf(err error) ModelErrorKind {
 // AtTemperature returns a model that is asked with a temperature where a request
 // names none, such as those of package agent/steps: 0 repeats itself most, 1 is
 // most providers' default. Some models take none but their own and refuse others
-// with ErrInvalidRequest; Anthropic's ignore it while they think.
+// with KindInvalidRequest; Anthropic's ignore it while they think.
 func AtTemperature(m Model, temperature float64) Model { return tempered{m, temperature} }
 
 type tempered struct {

@@ -92,15 +92,15 @@ func TestEndpoints(t *testing.T) {
 		fault modelserver.Fault
 		kind  agent.ModelErrorKind // "": it answers in the end
 	}{
-		{"401", modelserver.Fault{Status: 401}, agent.ErrUnauthorized},
+		{"401", modelserver.Fault{Status: 401}, agent.KindUnauthorized},
 		{"429, then an answer", modelserver.Fault{Status: 429, RetryAfterMS: 20, Times: 2}, ""},
-		{"429, and a long wait", modelserver.Fault{Status: 429, RetryAfter: "3600"}, agent.ErrRateLimited},
-		{"overloaded", modelserver.Fault{Status: 503}, agent.ErrOverloaded},
-		{"too long", modelserver.Fault{ContextTooLong: true}, agent.ErrContextTooLong},
+		{"429, and a long wait", modelserver.Fault{Status: 429, RetryAfter: "3600"}, agent.KindRateLimited},
+		{"overloaded", modelserver.Fault{Status: 503}, agent.KindOverloaded},
+		{"too long", modelserver.Fault{ContextTooLong: true}, agent.KindContextTooLong},
 		{"a stream cut in the middle, once", modelserver.Fault{CutAfter: at(300), Times: 1}, ""},
-		{"a stream always cut", modelserver.Fault{CutAfter: at(300)}, agent.ErrStreamCut},
-		{"a stream that ends too early", modelserver.Fault{EndAfter: at(300)}, agent.ErrStreamCut},
-		{"a web page", modelserver.Fault{Body: "<html>Sign in</html>"}, agent.ErrInvalidResponse},
+		{"a stream always cut", modelserver.Fault{CutAfter: at(300)}, agent.KindStreamCut},
+		{"a stream that ends too early", modelserver.Fault{EndAfter: at(300)}, agent.KindStreamCut},
+		{"a web page", modelserver.Fault{Body: "<html>Sign in</html>"}, agent.KindInvalidResponse},
 	} {
 		for name, m := range overTheWire(t, modelserver.Config{Script: says(test.fault)}) {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestEndpoints(t *testing.T) {
 		m := openai.New(openai.Config{Model: "x", BaseURL: "http://127.0.0.1:1/v1"})
 		_, err := ask(t, newAgent(t, m, executor, quick), "Go.", nil)
 		var e *agent.ModelError
-		if !errors.As(err, &e) || e.Kind != agent.ErrUnreachable || e.Hint == "" {
+		if !errors.As(err, &e) || e.Kind != agent.KindUnreachable || e.Hint == "" {
 			t.Fatal(err)
 		}
 	})

@@ -113,7 +113,7 @@ func TestNullError(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	_, _, err = said(t, ask(agent.UserText("a")), chunk(`{"content":"x"}`, "null"), `{"error":{"message":"slow down","type":"rate_limit_error"}}`)
-	if agent.KindOf(err) != agent.ErrRateLimited {
+	if agent.KindOf(err) != agent.KindRateLimited {
 		t.Errorf("%v", err)
 	}
 }

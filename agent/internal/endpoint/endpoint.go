@@ -38,15 +38,15 @@ func (e *Endpoint) Check(model string) error {
 	u, err := url.Parse(e.BaseURL)
 	switch {
 	case model == "":
-		return &agent.ModelError{Kind: agent.ErrInvalidRequest, Provider: e.Provider, Message: "no model is named", Hint: "name one"}
+		return &agent.ModelError{Kind: agent.KindInvalidRequest, Provider: e.Provider, Message: "no model is named", Hint: "name one"}
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return &agent.ModelError{
-			Kind: agent.ErrUnreachable, Provider: e.Provider, Message: fmt.Sprintf("the base URL %q is none", e.url()),
+			Kind: agent.KindUnreachable, Provider: e.Provider, Message: fmt.Sprintf("the base URL %q is none", e.url()),
 			Hint: "set " + e.URLVar + " to one such as http://localhost:11434/v1",
 		}
 	case strings.ContainsFunc(e.Key, unicode.IsControl):
 		return &agent.ModelError{
-			Kind: agent.ErrUnauthorized, Provider: e.Provider, Message: "the key holds a line break or another control character",
+			Kind: agent.KindUnauthorized, Provider: e.Provider, Message: "the key holds a line break or another control character",
 			Hint: "set " + e.KeyVar + " to the key alone",
 		}
 	}
@@ -55,17 +55,17 @@ func (e *Endpoint) Check(model string) error {
 
 // NoKey is the error of a provider that is asked without a key.
 func (e *Endpoint) NoKey() error {
-	return &agent.ModelError{Kind: agent.ErrUnauthorized, Provider: e.Provider, Message: "there is no key", Hint: "set " + e.KeyVar}
+	return &agent.ModelError{Kind: agent.KindUnauthorized, Provider: e.Provider, Message: "there is no key", Hint: "set " + e.KeyVar}
 }
 
 // BadRequest is the error of a request that cannot be sent, for the caller's fault.
 func (e *Endpoint) BadRequest(err error) error {
-	return &agent.ModelError{Kind: agent.ErrInvalidRequest, Provider: e.Provider, Err: err}
+	return &agent.ModelError{Kind: agent.KindInvalidRequest, Provider: e.Provider, Err: err}
 }
 
 // Invalid is the error of an answer that is not the protocol.
 func (e *Endpoint) Invalid(format string, args ...any) error {
-	return e.made(agent.ErrInvalidResponse, 0, wireError{Message: fmt.Sprintf(format, args...)})
+	return e.made(agent.KindInvalidResponse, 0, wireError{Message: fmt.Sprintf(format, args...)})
 }
 
 // Cut is the error of a stream that ended before its last event.
@@ -73,7 +73,7 @@ func (e *Endpoint) Cut(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &agent.ModelError{Kind: agent.ErrStreamCut, Provider: e.Provider, Message: "the reply ended in the middle"}
+	return &agent.ModelError{Kind: agent.KindStreamCut, Provider: e.Provider, Message: "the reply ended in the middle"}
 }
 
 // Said is the error that an event of a stream tells of.

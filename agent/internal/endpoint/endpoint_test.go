@@ -97,19 +97,19 @@ func TestAnswers(t *testing.T) {
 		kind   agent.ModelErrorKind
 		says   string
 	}{
-		{"OpenAI's 401", 401, `{"error":{"message":"Incorrect API key provided: sk-secret.","type":"invalid_request_error","code":"invalid_api_key"}}`, agent.ErrUnauthorized, "[secret]"},
-		{"Anthropic's 401", 401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, agent.ErrUnauthorized, "THE_KEY"},
-		{"no credit", 429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, agent.ErrUnauthorized, "credit"},
-		{"too many", 429, `{"error":{"message":"slow down","type":"rate_limit_error"}}`, agent.ErrRateLimited, "slow down"},
-		{"an unknown model", 404, `{"error":{"message":"model not found"}}`, agent.ErrUnknownModel, "check the model's name"},
-		{"too long, OpenAI", 400, `{"error":{"message":"…","code":"context_length_exceeded"}}`, agent.ErrContextTooLong, "new session"},
-		{"too long, Anthropic", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 300000 tokens"}}`, agent.ErrContextTooLong, "too long"},
-		{"FastAPI's", 422, `{"detail":[{"msg":"field required"}]}`, agent.ErrInvalidRequest, "field required"},
-		{"overloaded", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, agent.ErrOverloaded, "Overloaded"},
-		{"a proxy's page", 502, `<html><body>Bad gateway</body></html>`, agent.ErrOverloaded, "a web page"},
-		{"a page with 200", 200, `<html>Sign in</html>`, agent.ErrInvalidResponse, "no stream"},
-		{"JSON with 200", 200, `{"error":"no such thing"}`, agent.ErrInvalidResponse, "no such thing"},
-		{"a redirect", 307, ``, agent.ErrInvalidResponse, "redirects"},
+		{"OpenAI's 401", 401, `{"error":{"message":"Incorrect API key provided: sk-secret.","type":"invalid_request_error","code":"invalid_api_key"}}`, agent.KindUnauthorized, "[secret]"},
+		{"Anthropic's 401", 401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, agent.KindUnauthorized, "THE_KEY"},
+		{"no credit", 429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, agent.KindUnauthorized, "credit"},
+		{"too many", 429, `{"error":{"message":"slow down","type":"rate_limit_error"}}`, agent.KindRateLimited, "slow down"},
+		{"an unknown model", 404, `{"error":{"message":"model not found"}}`, agent.KindUnknownModel, "check the model's name"},
+		{"too long, OpenAI", 400, `{"error":{"message":"…","code":"context_length_exceeded"}}`, agent.KindContextTooLong, "new session"},
+		{"too long, Anthropic", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 300000 tokens"}}`, agent.KindContextTooLong, "too long"},
+		{"FastAPI's", 422, `{"detail":[{"msg":"field required"}]}`, agent.KindInvalidRequest, "field required"},
+		{"overloaded", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, agent.KindOverloaded, "Overloaded"},
+		{"a proxy's page", 502, `<html><body>Bad gateway</body></html>`, agent.KindOverloaded, "a web page"},
+		{"a page with 200", 200, `<html>Sign in</html>`, agent.KindInvalidResponse, "no stream"},
+		{"JSON with 200", 200, `{"error":"no such thing"}`, agent.KindInvalidResponse, "no such thing"},
+		{"a redirect", 307, ``, agent.KindInvalidResponse, "redirects"},
 		{"a stream", 200, "data: {}\n\n", "", ""},
 		{"nothing", 200, "", "", ""},
 	} {
@@ -155,14 +155,14 @@ func TestBrokenOff(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	if agent.KindOf(err) != agent.ErrStreamCut || body == "" {
+	if agent.KindOf(err) != agent.KindStreamCut || body == "" {
 		t.Errorf("%q, %v", body, err)
 	}
 	if err, size := post(t, e, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "data: {}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	}); agent.KindOf(err) != agent.ErrStreamCut || size == 0 {
+	}); agent.KindOf(err) != agent.KindStreamCut || size == 0 {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,7 +170,7 @@ func TestBrokenOff(t *testing.T) {
 	if err := e.Error(ctx, errors.New("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context's end: %v", err)
 	}
-	if err := (&Endpoint{Provider: "p", BaseURL: "no URL"}).Check("m"); agent.KindOf(err) != agent.ErrUnreachable {
+	if err := (&Endpoint{Provider: "p", BaseURL: "no URL"}).Check("m"); agent.KindOf(err) != agent.KindUnreachable {
 		t.Errorf("a base URL that is none: %v", err)
 	}
 	if err := e.Check(""); err == nil {
@@ -198,7 +198,7 @@ func TestEndless(t *testing.T) {
 					}
 				}
 			})
-			if agent.KindOf(err) != agent.ErrInvalidResponse || !strings.Contains(err.Error(), test.says) {
+			if agent.KindOf(err) != agent.KindInvalidResponse || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v", err)
 			}
 			if size > test.most {

@@ -74,50 +74,50 @@ func kindOf(status int, said wireError) agent.ModelErrorKind {
 	}
 	// Who has no credit is not helped by asking again, whatever the status.
 	if has(what, "insufficient_quota", "billing_error") || status == http.StatusPaymentRequired {
-		return agent.ErrUnauthorized
+		return agent.KindUnauthorized
 	}
 	if status == 0 || status == 400 || status == 413 || status == 422 {
 		if status == 413 || has(what, "context_length", "exceed_context_size", "request_too_large") ||
 			has(strings.ToLower(said.Message), "maximum context length", "context length exceeded", "prompt is too long", "context window", "available context size") {
-			return agent.ErrContextTooLong
+			return agent.KindContextTooLong
 		}
 	}
 	switch {
 	case status == 401 || status == 403:
-		return agent.ErrUnauthorized
+		return agent.KindUnauthorized
 	case status == 404:
-		return agent.ErrUnknownModel
+		return agent.KindUnknownModel
 	case status == 429:
-		return agent.ErrRateLimited
+		return agent.KindRateLimited
 	case status == 408 || status >= 500:
-		return agent.ErrOverloaded
+		return agent.KindOverloaded
 	case status != 0:
-		return agent.ErrInvalidRequest
+		return agent.KindInvalidRequest
 	case has(what, "rate_limit", "429"):
-		return agent.ErrRateLimited
+		return agent.KindRateLimited
 	case has(what, "authentication", "permission", "invalid_api_key", "401", "403"):
-		return agent.ErrUnauthorized
+		return agent.KindUnauthorized
 	case has(what, "not_found", "404"):
-		return agent.ErrUnknownModel
+		return agent.KindUnknownModel
 	case has(what, "invalid_request", "bad_request", "400"):
-		return agent.ErrInvalidRequest
+		return agent.KindInvalidRequest
 	}
-	return agent.ErrOverloaded // overloaded_error, api_error, server_error and what nobody names
+	return agent.KindOverloaded // overloaded_error, api_error, server_error and what nobody names
 }
 
 // hint says what to do about an error.
 func (e *Endpoint) hint(out *agent.ModelError, said wireError) {
 	switch out.Kind {
-	case agent.ErrUnauthorized:
+	case agent.KindUnauthorized:
 		out.Hint = "check " + e.KeyVar + ": the key is missing, wrong, or not for this model"
 		if strings.Contains(said.Type+said.Code, "quota") || strings.Contains(said.Type, "billing") || out.Status == http.StatusPaymentRequired {
 			out.Hint = "the account of the key in " + e.KeyVar + " has no credit left: see the provider's billing page"
 		}
-	case agent.ErrUnknownModel:
+	case agent.KindUnknownModel:
 		out.Hint = "check the model's name, and the base URL (" + e.URLVar + ")"
-	case agent.ErrContextTooLong:
+	case agent.KindContextTooLong:
 		out.Hint = "begin a new session, or give it less"
-	case agent.ErrInvalidResponse:
+	case agent.KindInvalidResponse:
 		out.Hint = "check the base URL (" + e.URLVar + ")"
 	}
 }

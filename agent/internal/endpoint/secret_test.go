@@ -28,7 +28,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 	for _, base := range []string{"ftp://user:hunter22@host", "user:hunter22@host/v1", "http://user:hunter22@ho st", "://user:hunter22@host"} {
 		e.BaseURL = base
-		if err := e.Check("m"); agent.KindOf(err) != agent.ErrUnreachable || strings.Contains(err.Error(), "hunter22") {
+		if err := e.Check("m"); agent.KindOf(err) != agent.KindUnreachable || strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%s: %v", base, err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestKeyWithControlCharacters(t *testing.T) {
 	for key, bad := range map[string]bool{"sk-1234": false, "": false, "sk-12\n34": true, "sk-1234\r": true, "sk\x00": true, "sk\x7f": true} {
 		err := (&Endpoint{Provider: "p", BaseURL: "http://host", KeyVar: "THE_KEY", Key: key}).Check("m")
 		var m *agent.ModelError
-		if (err != nil) != bad || bad && (!errors.As(err, &m) || m.Kind != agent.ErrUnauthorized || !strings.Contains(m.Hint, "THE_KEY") || strings.Contains(err.Error(), key)) {
+		if (err != nil) != bad || bad && (!errors.As(err, &m) || m.Kind != agent.KindUnauthorized || !strings.Contains(m.Hint, "THE_KEY") || strings.Contains(err.Error(), key)) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}

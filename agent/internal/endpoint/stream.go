@@ -102,7 +102,7 @@ func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.R
 		if first, err := buffered.Peek(1); err == nil && (first[0] == '<' || first[0] == '{') {
 			defer resp.Body.Close()
 			data, _ := io.ReadAll(io.LimitReader(buffered, maxErrorBody))
-			return nil, answered{e.made(agent.ErrInvalidResponse, resp.StatusCode, wireError{Message: "the answer is no stream: " + parseError(data).Message})}
+			return nil, answered{e.made(agent.KindInvalidResponse, resp.StatusCode, wireError{Message: "the answer is no stream: " + parseError(data).Message})}
 		}
 		resp.Body = &body{Closer: resp.Body, r: buffered, left: maxReplyBody}
 		return resp, nil
@@ -113,7 +113,7 @@ func (e *Endpoint) Middleware(r *http.Request, next func(*http.Request) (*http.R
 	said.Message = cmp.Or(said.Message, http.StatusText(resp.StatusCode))
 	out := e.made(kindOf(resp.StatusCode, said), resp.StatusCode, said)
 	if resp.StatusCode < 400 {
-		out.Kind, out.Message = agent.ErrInvalidResponse, "it redirects, which is not followed: the key goes nowhere else"
+		out.Kind, out.Message = agent.KindInvalidResponse, "it redirects, which is not followed: the key goes nowhere else"
 	}
 	out.RetryAfter = retryAfter(resp.Header, time.Now())
 	return nil, answered{out}
@@ -154,7 +154,7 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 		if errors.Is(cut, errTooLarge) {
 			return e.Invalid("%v", errTooLarge)
 		}
-		out := e.made(agent.ErrStreamCut, 0, wireError{Message: "the reply broke off: " + cut.Error()})
+		out := e.made(agent.KindStreamCut, 0, wireError{Message: "the reply broke off: " + cut.Error()})
 		out.Err = err
 		return out
 	}
@@ -164,7 +164,7 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 	var network net.Error
 	var failed *url.Error
 	if errors.As(err, &network) || errors.As(err, &failed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		out := e.made(agent.ErrUnreachable, 0, wireError{Message: err.Error()})
+		out := e.made(agent.KindUnreachable, 0, wireError{Message: err.Error()})
 		if !errors.Is(err, context.DeadlineExceeded) { // an http.Client's own: not the caller's
 			out.Err = err
 		}
@@ -174,7 +174,7 @@ func (e *Endpoint) Error(ctx context.Context, err error) error {
 		}
 		return out
 	}
-	out := e.made(agent.ErrInvalidResponse, 0, wireError{Message: err.Error()})
+	out := e.made(agent.KindInvalidResponse, 0, wireError{Message: err.Error()})
 	out.Err = err
 	return out
 }

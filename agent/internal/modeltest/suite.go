@@ -140,31 +140,31 @@ type Fault struct {
 func Faults() []Fault {
 	at := func(n int) *int { return &n }
 	return []Fault{
-		{Name: "401", Fault: modelserver.Fault{Status: 401}, Kind: agent.ErrUnauthorized, Status: 401},
-		{Name: "403", Fault: modelserver.Fault{Status: 403}, Kind: agent.ErrUnauthorized, Status: 403},
-		{Name: "404", Fault: modelserver.Fault{Status: 404}, Kind: agent.ErrUnknownModel, Status: 404},
-		{Name: "408", Fault: modelserver.Fault{Status: 408, Message: "too slow"}, Kind: agent.ErrOverloaded, Status: 408, Says: "too slow"},
-		{Name: "409", Fault: modelserver.Fault{Status: 409, Message: "oh no"}, Kind: agent.ErrInvalidRequest, Status: 409, Says: "oh no"},
-		{Name: "413", Fault: modelserver.Fault{Status: 413}, Kind: agent.ErrContextTooLong, Status: 413},
-		{Name: "429, seconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7"}, Kind: agent.ErrRateLimited, Status: 429, RetryAfter: 7 * time.Second},
-		{Name: "429, milliseconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7", RetryAfterMS: 6500}, Kind: agent.ErrRateLimited, Status: 429, RetryAfter: 6500 * time.Millisecond},
-		{Name: "500", Fault: modelserver.Fault{Status: 500, Message: "oh no"}, Kind: agent.ErrOverloaded, Status: 500, Says: "oh no"},
-		{Name: "502, a page", Fault: modelserver.Fault{Status: 502, Body: "<html>bad gateway"}, Kind: agent.ErrOverloaded, Status: 502, Says: "a web page"},
-		{Name: "503", Fault: modelserver.Fault{Status: 503}, Kind: agent.ErrOverloaded, Status: 503},
-		{Name: "529", Fault: modelserver.Fault{Status: 529}, Kind: agent.ErrOverloaded, Status: 529},
-		{Name: "a redirect that goes nowhere", Fault: modelserver.Fault{Status: 304}, Kind: agent.ErrInvalidResponse, Status: 304},
-		{Name: "too long", Fault: modelserver.Fault{ContextTooLong: true}, Kind: agent.ErrContextTooLong, Status: 400},
-		{Name: "a page in place of a stream", Fault: modelserver.Fault{Body: "<html>log in"}, Kind: agent.ErrInvalidResponse, Status: 200, Says: "no stream"},
-		{Name: "JSON in place of a stream", Fault: modelserver.Fault{Body: `{"error":"nope"}`}, Kind: agent.ErrInvalidResponse, Status: 200, Says: "nope"},
-		{Name: "words in place of a stream", Fault: modelserver.Fault{Body: "hello\n\nworld\n\n"}, Kind: agent.ErrStreamCut},
-		{Name: "no answer", Fault: modelserver.Fault{CutAfter: at(0)}, Kind: agent.ErrUnreachable},
-		{Name: "cut in the first event", Fault: modelserver.Fault{CutAfter: at(20)}, Kind: agent.ErrStreamCut},
-		{Name: "cut in the middle", Fault: modelserver.Fault{CutAfter: at(1500)}, Kind: agent.ErrStreamCut},
-		{Name: "an empty stream", Fault: modelserver.Fault{EndAfter: at(0)}, Kind: agent.ErrStreamCut},
-		{Name: "ended in the first event", Fault: modelserver.Fault{EndAfter: at(20)}, Kind: agent.ErrStreamCut},
-		{Name: "ended in the middle", Fault: modelserver.Fault{EndAfter: at(1500)}, Kind: agent.ErrStreamCut},
-		{Name: "an error at once", Fault: modelserver.Fault{ErrorAfter: at(0)}, Kind: agent.ErrOverloaded, Says: "verloaded"},
-		{Name: "an error in the middle", Fault: modelserver.Fault{ErrorAfter: at(1500)}, Kind: agent.ErrOverloaded, Says: "verloaded"},
+		{Name: "401", Fault: modelserver.Fault{Status: 401}, Kind: agent.KindUnauthorized, Status: 401},
+		{Name: "403", Fault: modelserver.Fault{Status: 403}, Kind: agent.KindUnauthorized, Status: 403},
+		{Name: "404", Fault: modelserver.Fault{Status: 404}, Kind: agent.KindUnknownModel, Status: 404},
+		{Name: "408", Fault: modelserver.Fault{Status: 408, Message: "too slow"}, Kind: agent.KindOverloaded, Status: 408, Says: "too slow"},
+		{Name: "409", Fault: modelserver.Fault{Status: 409, Message: "oh no"}, Kind: agent.KindInvalidRequest, Status: 409, Says: "oh no"},
+		{Name: "413", Fault: modelserver.Fault{Status: 413}, Kind: agent.KindContextTooLong, Status: 413},
+		{Name: "429, seconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7"}, Kind: agent.KindRateLimited, Status: 429, RetryAfter: 7 * time.Second},
+		{Name: "429, milliseconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7", RetryAfterMS: 6500}, Kind: agent.KindRateLimited, Status: 429, RetryAfter: 6500 * time.Millisecond},
+		{Name: "500", Fault: modelserver.Fault{Status: 500, Message: "oh no"}, Kind: agent.KindOverloaded, Status: 500, Says: "oh no"},
+		{Name: "502, a page", Fault: modelserver.Fault{Status: 502, Body: "<html>bad gateway"}, Kind: agent.KindOverloaded, Status: 502, Says: "a web page"},
+		{Name: "503", Fault: modelserver.Fault{Status: 503}, Kind: agent.KindOverloaded, Status: 503},
+		{Name: "529", Fault: modelserver.Fault{Status: 529}, Kind: agent.KindOverloaded, Status: 529},
+		{Name: "a redirect that goes nowhere", Fault: modelserver.Fault{Status: 304}, Kind: agent.KindInvalidResponse, Status: 304},
+		{Name: "too long", Fault: modelserver.Fault{ContextTooLong: true}, Kind: agent.KindContextTooLong, Status: 400},
+		{Name: "a page in place of a stream", Fault: modelserver.Fault{Body: "<html>log in"}, Kind: agent.KindInvalidResponse, Status: 200, Says: "no stream"},
+		{Name: "JSON in place of a stream", Fault: modelserver.Fault{Body: `{"error":"nope"}`}, Kind: agent.KindInvalidResponse, Status: 200, Says: "nope"},
+		{Name: "words in place of a stream", Fault: modelserver.Fault{Body: "hello\n\nworld\n\n"}, Kind: agent.KindStreamCut},
+		{Name: "no answer", Fault: modelserver.Fault{CutAfter: at(0)}, Kind: agent.KindUnreachable},
+		{Name: "cut in the first event", Fault: modelserver.Fault{CutAfter: at(20)}, Kind: agent.KindStreamCut},
+		{Name: "cut in the middle", Fault: modelserver.Fault{CutAfter: at(1500)}, Kind: agent.KindStreamCut},
+		{Name: "an empty stream", Fault: modelserver.Fault{EndAfter: at(0)}, Kind: agent.KindStreamCut},
+		{Name: "ended in the first event", Fault: modelserver.Fault{EndAfter: at(20)}, Kind: agent.KindStreamCut},
+		{Name: "ended in the middle", Fault: modelserver.Fault{EndAfter: at(1500)}, Kind: agent.KindStreamCut},
+		{Name: "an error at once", Fault: modelserver.Fault{ErrorAfter: at(0)}, Kind: agent.KindOverloaded, Says: "verloaded"},
+		{Name: "an error in the middle", Fault: modelserver.Fault{ErrorAfter: at(1500)}, Kind: agent.KindOverloaded, Says: "verloaded"},
 		{Name: "a slow beginning", Fault: modelserver.Fault{Delay: 50 * time.Millisecond}},
 		{Name: "none"},
 	}
@@ -260,10 +260,10 @@ func requests(t *testing.T, open Open) {
 		t.Errorf("%s", asked.Body)
 	}
 	req.Tools = []agent.ToolSpec{{Name: "f", Schema: json.RawMessage(`[]`)}}
-	if got := Ask(t.Context(), m, req); agent.KindOf(got.Err) != agent.ErrInvalidRequest || !strings.Contains(got.Err.Error(), `"f"`) {
+	if got := Ask(t.Context(), m, req); agent.KindOf(got.Err) != agent.KindInvalidRequest || !strings.Contains(got.Err.Error(), `"f"`) {
 		t.Errorf("a schema that is none: %v", got.Err)
 	}
-	if got := Ask(t.Context(), open(s, "", "k"), Question("Go.")); agent.KindOf(got.Err) != agent.ErrInvalidRequest {
+	if got := Ask(t.Context(), open(s, "", "k"), Question("Go.")); agent.KindOf(got.Err) != agent.KindInvalidRequest {
 		t.Errorf("no model: %v", got.Err)
 	}
 	if n := len(s.Requests()); n != 1 {
