@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -238,7 +237,7 @@ func TestFirstVersionsRecords(t *testing.T) {
 		t.Fatalf("%+v, %v", found, err)
 	}
 	_, err := h.Of(t.Context(), r.team, "i1")
-	if why, ok := errors.AsType[*host.EndedError](err); !ok || why.Reason != "the server was killed; this was found at its next start" {
+	if fault.CodeOf(err) != fault.NotFound || !strings.HasSuffix(err.Error(), ": the server was killed; this was found at its next start") {
 		t.Errorf("%v", err)
 	}
 	// It was given a token that nobody can derive, and so this one is nobody's.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -18,16 +17,6 @@ const idleSandbox = 32 << 20
 // minAvailable is the memory that must be free for another sandbox, in bytes:
 // its own, and room for the machine to notice that it is getting tight.
 const minAvailable = 4 * idleSandbox
-
-// BusyError says why there is no room for another sandbox, and when it is worth
-// asking again. It wraps ErrBusy.
-type BusyError struct {
-	Reason     string
-	RetryAfter time.Duration // whole seconds
-}
-
-func (e *BusyError) Error() string { return e.Reason }
-func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // defaultBoots lets boots overlap where they wait for the disk or the kernel. More
 // at a time make each slower and none sooner.
@@ -67,17 +56,11 @@ func (h *Host) room() error {
 		return ErrClosing
 	}
 	if h.taken >= h.cfg.MaxSandboxes {
-		return &BusyError{
-			Reason:     fmt.Sprintf("the server is full: it may have %d sandboxes; end some, or wait until they time out", h.cfg.MaxSandboxes),
-			RetryAfter: 5 * time.Second,
-		}
+		return busy(5*time.Second, "the server is full: it may have %d sandboxes; end some, or wait until they time out", h.cfg.MaxSandboxes)
 	}
 	// A machine that others have filled still makes the first one.
 	if available, known := availableMemory(); known && available < minAvailable && h.taken > 0 {
-		return &BusyError{
-			Reason:     fmt.Sprintf("the machine has only %d MiB of memory left: end sandboxes, or wait until they time out", available>>20),
-			RetryAfter: 5 * time.Second,
-		}
+		return busy(5*time.Second, "the machine has only %d MiB of memory left: end sandboxes, or wait until they time out", available>>20)
 	}
 	return nil
 }
@@ -100,10 +83,7 @@ func (h *Host) queue(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-timer.C:
-		return nil, &BusyError{
-			Reason:     fmt.Sprintf("too many sandboxes are being made at this moment: this one waited %v for its turn", h.cfg.QueueTime),
-			RetryAfter: 2 * time.Second,
-		}
+		return nil, busy(2*time.Second, "too many sandboxes are being made at this moment: this one waited %v for its turn", h.cfg.QueueTime)
 	}
 }
 

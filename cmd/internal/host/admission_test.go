@@ -10,6 +10,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // TestFull: no more than MaxSandboxes, and a place is free once nothing of its
@@ -18,11 +19,10 @@ func TestFull(t *testing.T) {
 	h := newHost(t, &hosttest.Engine{}, func(c *Config) { c.MaxSandboxes = 2 })
 	first := mustCreate(t, h, 60)
 	mustCreate(t, h, 60)
-	var busy *BusyError
-	if _, err := h.Create(t.Context(), CreateRequest{}); !errors.As(err, &busy) || busy.RetryAfter < time.Second {
+	if _, err := h.Create(t.Context(), CreateRequest{}); fault.CodeOf(err) != fault.RateLimited || fault.In(err).RetryAfter < time.Second {
 		t.Errorf("a third of two: %v", err)
 	}
-	if err := h.Ready(); !errors.Is(err, ErrBusy) {
+	if err := h.Ready(); fault.CodeOf(err) != fault.RateLimited {
 		t.Errorf("ready: %v", err)
 	}
 	if err := first.Kill(); err != nil {
@@ -86,8 +86,7 @@ func TestQueueTime(t *testing.T) {
 		})
 		synctest.Wait()
 		begun := time.Now()
-		var busy *BusyError
-		if _, err := h.Create(t.Context(), CreateRequest{}); !errors.As(err, &busy) || time.Since(begun) != 3*time.Second {
+		if _, err := h.Create(t.Context(), CreateRequest{}); fault.CodeOf(err) != fault.RateLimited || time.Since(begun) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

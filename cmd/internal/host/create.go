@@ -10,8 +10,7 @@ import (
 )
 
 // Create boots a sandbox and returns once its guest has answered and the
-// Recorder knows of it. The errors that wrap ErrInvalid, ErrUnknownTemplate,
-// ErrNotEnforceable, ErrCannotPause and ErrBusy are the caller's to act on.
+// Recorder knows of it.
 func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
 	s, t, err := h.plan(ctx, req)
 	if err != nil {
@@ -44,6 +43,9 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) 
 	case err != nil:
 		// Also if the record failed: it may be there nevertheless.
 		err = errors.Join(err, s.end("it was never handed out"))
+	}
+	if errors.Is(err, ErrNotFound) {
+		err = own(err) // of a sandbox that the client has not asked for by its id
 	}
 	if err != nil {
 		if req.Limits == nil { // else they may be what it could not live with

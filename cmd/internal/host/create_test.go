@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -74,42 +75,42 @@ func TestCreateInvalid(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*CreateRequest)
-		is     error
+		is     any
 		says   string
 	}{
-		{"timeout of zero", func(r *CreateRequest) { r.Timeout = new(0) }, ErrInvalid, "Timeout must be greater than 0"},
-		{"too long a timeout", func(r *CreateRequest) { r.Timeout = new(86401) }, ErrInvalid, "Timeout cannot be greater than 24 hours"},
-		{"unknown template", func(r *CreateRequest) { r.TemplateID = "nope" }, ErrUnknownTemplate, "template 'nope' not found"},
-		{"unknown tag", func(r *CreateRequest) { r.TemplateID = "base:v7" }, ErrUnknownTemplate, "tag 'v7' does not exist for template 'base'"},
-		{"only a tag", func(r *CreateRequest) { r.TemplateID = ":default" }, ErrUnknownTemplate, "not found"},
-		{"variable with =", func(r *CreateRequest) { r.EnvVars = map[string]string{"A=B": "c"} }, ErrInvalid, `"A=B" is no name`},
-		{"variable with NUL", func(r *CreateRequest) { r.EnvVars = map[string]string{"A\x00": "c"} }, ErrInvalid, "is no name"},
-		{"variable without a name", func(r *CreateRequest) { r.EnvVars = map[string]string{"": "c"} }, ErrInvalid, "is no name"},
-		{"value with NUL", func(r *CreateRequest) { r.EnvVars = map[string]string{"A": "\x00"} }, ErrInvalid, `value of "A" contains NUL`},
-		{"variable that no process can have", func(r *CreateRequest) { r.EnvVars = map[string]string{"A": strings.Repeat("v", maxVariable)} }, ErrInvalid, "too long"},
-		{"too many variables", func(r *CreateRequest) { r.EnvVars = many }, ErrInvalid, "at most 1024"},
+		{"timeout of zero", func(r *CreateRequest) { r.Timeout = new(0) }, fault.InvalidArgument, "Timeout must be greater than 0"},
+		{"too long a timeout", func(r *CreateRequest) { r.Timeout = new(86401) }, fault.InvalidArgument, "Timeout cannot be greater than 24 hours"},
+		{"unknown template", func(r *CreateRequest) { r.TemplateID = "nope" }, fault.NotFound, "template 'nope' not found"},
+		{"unknown tag", func(r *CreateRequest) { r.TemplateID = "base:v7" }, fault.NotFound, "tag 'v7' does not exist for template 'base'"},
+		{"only a tag", func(r *CreateRequest) { r.TemplateID = ":default" }, fault.NotFound, "not found"},
+		{"variable with =", func(r *CreateRequest) { r.EnvVars = map[string]string{"A=B": "c"} }, fault.InvalidArgument, `"A=B" is no name`},
+		{"variable with NUL", func(r *CreateRequest) { r.EnvVars = map[string]string{"A\x00": "c"} }, fault.InvalidArgument, "is no name"},
+		{"variable without a name", func(r *CreateRequest) { r.EnvVars = map[string]string{"": "c"} }, fault.InvalidArgument, "is no name"},
+		{"value with NUL", func(r *CreateRequest) { r.EnvVars = map[string]string{"A": "\x00"} }, fault.InvalidArgument, `value of "A" contains NUL`},
+		{"variable that no process can have", func(r *CreateRequest) { r.EnvVars = map[string]string{"A": strings.Repeat("v", maxVariable)} }, fault.InvalidArgument, "too long"},
+		{"too many variables", func(r *CreateRequest) { r.EnvVars = many }, fault.InvalidArgument, "at most 1024"},
 		{"too many variables' bytes", func(r *CreateRequest) {
 			r.EnvVars = map[string]string{}
 			for _, name := range "ABCDE" {
 				r.EnvVars[string(name)] = strings.Repeat("v", maxVariable-1)
 			}
-		}, ErrInvalid, "at most 524288"},
-		{"too much metadata", func(r *CreateRequest) { r.Metadata = map[string]string{"a": strings.Repeat("v", maxMetadata)} }, ErrInvalid, "metadata has 65537 bytes"},
-		{"too many metadata", func(r *CreateRequest) { r.Metadata = many }, ErrInvalid, "at most 1024"},
+		}, fault.InvalidArgument, "at most 524288"},
+		{"too much metadata", func(r *CreateRequest) { r.Metadata = map[string]string{"a": strings.Repeat("v", maxMetadata)} }, fault.InvalidArgument, "metadata has 65537 bytes"},
+		{"too many metadata", func(r *CreateRequest) { r.Metadata = many }, fault.InvalidArgument, "at most 1024"},
 		{"closed to the public without a token", func(r *CreateRequest) {
 			r.Secure, r.Network = false, &protocol.Network{AllowPublicTraffic: &closed}
-		}, ErrInvalid, "unless you enable secure"},
-		{"mask that is no host name", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "a b\r\nX"} }, ErrInvalid, "is no host name"},
-		{"mask with a bad port", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "localhost:0"} }, ErrInvalid, "no port between"},
-		{"too many languages", func(r *CreateRequest) { r.Warm = make([]string, maxWarm+1) }, ErrInvalid, "at most 16"},
-		{"a long language", func(r *CreateRequest) { r.Warm = []string{strings.Repeat("x", maxLanguage+1)} }, ErrInvalid, "is no language"},
-		{"tiny memory", func(r *CreateRequest) { r.Limits = &protocol.Limits{MemoryMB: 1} }, ErrInvalid, "memory must be between"},
+		}, fault.InvalidArgument, "unless you enable secure"},
+		{"mask that is no host name", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "a b\r\nX"} }, fault.InvalidArgument, "is no host name"},
+		{"mask with a bad port", func(r *CreateRequest) { r.Network = &protocol.Network{MaskRequestHost: "localhost:0"} }, fault.InvalidArgument, "no port between"},
+		{"too many languages", func(r *CreateRequest) { r.Warm = make([]string, maxWarm+1) }, fault.InvalidArgument, "at most 16"},
+		{"a long language", func(r *CreateRequest) { r.Warm = []string{strings.Repeat("x", maxLanguage+1)} }, fault.InvalidArgument, "is no language"},
+		{"tiny memory", func(r *CreateRequest) { r.Limits = &protocol.Limits{MemoryMB: 1} }, fault.InvalidArgument, "memory must be between"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			req := CreateRequest{Secure: true}
 			test.change(&req)
 			_, err := h.Create(t.Context(), req)
-			if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			if !is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -199,14 +200,14 @@ func TestCreateFails(t *testing.T) {
 		eng    *hosttest.Engine
 		notes  func(*notes)
 		limits *protocol.Limits
-		is     error
+		is     any
 		ready  bool // the failure is not the host's
 	}{
 		{"the engine", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, nil, broken, false},
 		{"the first record", &hosttest.Engine{}, func(n *notes) { n.fail = failing(broken, StateBooting) }, nil, broken, false},
 		{"the record", &hosttest.Engine{}, func(n *notes) { n.fail = failing(broken, StateRunning) }, nil, broken, false},
 		{"the engine, with the client's limits", &hosttest.Engine{Boot: func(context.Context, engine.Spec) error { return broken }}, nil, &protocol.Limits{MemoryMB: 16}, broken, true},
-		{"a limit", &hosttest.Engine{Unenforced: []string{"cpu"}}, nil, &protocol.Limits{CPUs: 0.5}, ErrNotEnforceable, true},
+		{"a limit", &hosttest.Engine{Unenforced: []string{"cpu"}}, nil, &protocol.Limits{CPUs: 0.5}, fault.InvalidArgument, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			recorder := newNotes(t)
@@ -217,7 +218,7 @@ func TestCreateFails(t *testing.T) {
 			for range 2 { // the second needs the first one's place
 				req := CreateRequest{Secure: true}
 				req.Limits = test.limits
-				if s, err := h.Create(t.Context(), req); !errors.Is(err, test.is) {
+				if s, err := h.Create(t.Context(), req); !is(err, test.is) {
 					t.Fatalf("%v, %v", s, err)
 				}
 			}
@@ -295,8 +296,7 @@ func TestTeams(t *testing.T) {
 	if _, foreign = h.Of(t.Context(), "blue", boxes["red"].ID); foreign != never {
 		t.Errorf("another's after its end: %v", foreign)
 	}
-	var ended *EndedError
-	if _, err := h.Of(t.Context(), "red", boxes["red"].ID); !errors.As(err, &ended) || ended.Reason != "it was killed" {
+	if _, err := h.Of(t.Context(), "red", boxes["red"].ID); reason(err) != "it was killed" {
 		t.Errorf("its own after its end: %v", err)
 	}
 	if _, err := h.Logs(t.Context(), "blue", boxes["red"].ID); !errors.Is(err, ErrNotFound) {

@@ -17,8 +17,8 @@ func (s *Sandbox) EndAt() time.Time {
 
 // SetTimeout moves the deadline to d from now, sooner or later; zero ends the
 // sandbox before it returns. An error that wraps ErrNotFound means that the
-// sandbox has ended or is ending, a *StateError that it does not run; after any
-// other the deadline is as it was.
+// sandbox has ended or is ending, the code fault.Conflict that it does not run; after
+// any other the deadline is as it was.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return s.end("its timeout was set to zero")
@@ -46,7 +46,7 @@ func (s *Sandbox) moveDeadline(ctx context.Context, d time.Duration, onlyLater b
 		s.noteDeadline()
 	})
 	if wrong, ok := errors.AsType[*StateError](err); ok {
-		wrong.Intended = wrong.State // nobody wanted another
+		return wrongState(wrong.ID, wrong.State, wrong.State) // no other state was intended
 	}
 	return err
 }

@@ -25,26 +25,14 @@ type tombstone struct {
 	logs       []LogEntry
 }
 
-// EndedError says when and why a sandbox ended. It wraps ErrNotFound.
-type EndedError struct {
-	ID     string
-	At     time.Time // UTC
-	Reason string
-}
-
-func (e *EndedError) Error() string {
-	return "sandbox " + e.ID + " ended at " + e.At.Format(time.RFC3339) + ": " + e.Reason
-}
-func (e *EndedError) Unwrap() error { return ErrNotFound }
-
 // EndOf returns why a sandbox, of this process or of one before it, ended, as long as
 // that is known. Only a caller with its access token learns it. The token is checked first and without
 // any record, so that nobody else learns whether there was such a sandbox, also not
 // by the time that it takes.
-func (h *Host) EndOf(ctx context.Context, id, token string) (*EndedError, bool) {
+func (h *Host) EndOf(ctx context.Context, id, token string) (End, bool) {
 	generation, ok := h.cfg.Key.Check(secret.Access, id, token)
 	if !ok {
-		return nil, false
+		return End{}, false
 	}
 	h.mu.Lock()
 	t, known := h.ended[id]
@@ -52,15 +40,15 @@ func (h *Host) EndOf(ctx context.Context, id, token string) (*EndedError, bool) 
 	if !known {
 		r, ended := h.recordOfEnded(ctx, id)
 		if !ended {
-			return nil, false
+			return End{}, false
 		}
 		t = tombstone{secure: r.Secure, generation: r.Generation, at: r.EndedAt, reason: r.Reason}
 	}
 	// The token of a sandbox that was not secure was never given to anybody.
 	if !t.secure || t.generation != generation {
-		return nil, false
+		return End{}, false
 	}
-	return &EndedError{ID: id, At: t.at, Reason: t.reason}, true
+	return End{ID: id, At: t.at, Reason: t.reason}, true
 }
 
 // remove takes a sandbox that ends out of reach; a tombstone takes its place.

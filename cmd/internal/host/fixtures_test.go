@@ -2,11 +2,15 @@ package host
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // newHost returns a host over eng, which is closed with the test.
@@ -146,4 +150,30 @@ func (n *notes) all() []string {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// is reports whether err has the code want, or wraps the error want; for a want of nil
+// whether there is no error.
+func is(err error, want any) bool {
+	switch want := want.(type) {
+	case fault.Code:
+		return fault.CodeOf(err) == want
+	case error:
+		return errors.Is(err, want)
+	}
+	return err == nil
+}
+
+// reason is why the sandbox of which err says that it does not live has ended; empty
+// where err does not say that.
+func reason(err error) string {
+	if fault.CodeOf(err) != fault.NotFound || errors.Is(err, ErrNotFound) {
+		return ""
+	}
+	at, why, _ := strings.Cut(err.Error(), ": ")
+	_, text, _ := strings.Cut(at, " ended at ")
+	if when, err := time.Parse(time.RFC3339, text); err != nil || time.Since(when) > time.Hour {
+		return ""
+	}
+	return why
 }

@@ -62,17 +62,6 @@ const (
 	failedFor = 30 * time.Second
 )
 
-// Errors that callers decide on.
-var (
-	ErrNotFound        = errors.New("sandbox not found")
-	ErrInvalid         = errors.New("invalid request")
-	ErrUnknownTemplate = errors.New("unknown template")
-	ErrNotEnforceable  = errors.New("limit cannot be enforced here")
-	ErrVersionMismatch = errors.New("the guest is of another build")
-	ErrBusy            = errors.New("no room for another sandbox now")
-	ErrClosing         = errors.New("the server is stopping")
-)
-
 // Host holds every sandbox of this process. It is safe for concurrent use.
 type Host struct {
 	cfg   Config
@@ -186,10 +175,10 @@ func (h *Host) Of(ctx context.Context, teamID, id string) (*Sandbox, error) {
 		return s, nil
 	}
 	if t.reason != "" && t.teamID == teamID {
-		return nil, &EndedError{ID: id, At: t.at, Reason: t.reason}
+		return nil, End{ID: id, At: t.at, Reason: t.reason}.err()
 	}
 	if r, ok := h.recordOfEnded(ctx, id); ok && r.TeamID == teamID {
-		return nil, &EndedError{ID: id, At: r.EndedAt, Reason: r.Reason}
+		return nil, End{ID: id, At: r.EndedAt, Reason: r.Reason}.err()
 	}
 	return nil, ErrNotFound
 }
@@ -234,14 +223,14 @@ func (h *Host) Ready() error {
 		return err
 	}
 	if h.failure != nil && time.Since(h.failedAt) < failedFor {
-		return fmt.Errorf("the last sandbox could not be made: %w", h.failure)
+		return own(fmt.Errorf("the last sandbox could not be made: %w", h.failure))
 	}
 	return nil
 }
 
 // rememberFailure keeps what a create failed of, if that was the host's fault.
 func (h *Host) rememberFailure(ctx context.Context, err error) {
-	if ctx.Err() != nil || errors.Is(err, ErrNotEnforceable) || errors.Is(err, ErrBusy) || errors.Is(err, ErrClosing) {
+	if ctx.Err() != nil || IsForClient(err) {
 		return
 	}
 	h.mu.Lock()

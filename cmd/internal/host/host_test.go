@@ -14,6 +14,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -25,19 +26,19 @@ func TestTimeoutOf(t *testing.T) {
 		name string
 		in   *int
 		want time.Duration
-		err  error
+		err  any
 	}{
 		{"unset", nil, 5 * time.Minute, nil},
 		{"a minute", seconds(60), time.Minute, nil},
 		{"the longest", seconds(86400), 24 * time.Hour, nil},
-		{"zero", seconds(0), 0, ErrInvalid},
-		{"negative", seconds(-1), 0, ErrInvalid},
-		{"too long", seconds(86401), 0, ErrInvalid},
-		{"overflows a duration", seconds(math.MaxInt), 0, ErrInvalid},
+		{"zero", seconds(0), 0, fault.InvalidArgument},
+		{"negative", seconds(-1), 0, fault.InvalidArgument},
+		{"too long", seconds(86401), 0, fault.InvalidArgument},
+		{"overflows a duration", seconds(math.MaxInt), 0, fault.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := timeoutOf(test.in, 5*time.Minute)
-			if got != test.want || !errors.Is(err, test.err) {
+			if got != test.want || !is(err, test.err) {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
@@ -54,7 +55,7 @@ func TestMergeLimits(t *testing.T) {
 		t.Errorf("some asked: %+v %v", limits, asked)
 	}
 	for _, bad := range []protocol.Limits{{MemoryMB: -1}, {CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {DiskMB: 1 << 30}, {PIDs: 1}} {
-		if err := checkLimits(&bad); !errors.Is(err, ErrInvalid) {
+		if err := checkLimits(&bad); fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -85,8 +86,7 @@ func TestTombstones(t *testing.T) {
 		h.insert(s)
 		h.remove(s, time.Now(), "test")
 		h.remove(s, time.Now(), "again")
-		var ended *EndedError
-		if _, err := h.Of(t.Context(), "", s.ID); !errors.As(err, &ended) || !errors.Is(err, ErrNotFound) || ended.Reason != "test" {
+		if _, err := h.Of(t.Context(), "", s.ID); reason(err) != "test" {
 			t.Fatalf("sandbox %d: %v", i, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -32,7 +33,8 @@ func (m *machine) greet(ctx context.Context) error {
 	header, err := m.tell(ctx, "/init", body)
 	// A guest of another build may refuse what it does not understand.
 	if got := header.Get(protocol.HeaderVersion); header != nil && got != guestversion.Build() {
-		return fmt.Errorf("%w: %.40q, the server is %s: build both with `make build`", ErrVersionMismatch, got, guestversion.Build())
+		return &fault.Error{Code: fault.Incompatible,
+			Err: fmt.Errorf("the guest is of another build: %.40q, the server is %s: build both with `make build`", got, guestversion.Build())}
 	}
 	return err
 }

@@ -9,14 +9,6 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 )
 
-// ErrCannotPause means that sandboxes cannot be paused here: the engine cannot, or
-// the host has no folder for images.
-var ErrCannotPause = errors.New("sandboxes cannot be paused here")
-
-// ErrForeignImage means that a paused sandbox cannot be resumed by this server: its
-// template or its engine is not what it was paused with.
-var ErrForeignImage = errors.New("the sandbox was paused with another template or engine")
-
 // change runs a call that gives the sandbox a machine or takes it away. The end of
 // the sandbox gives it up, as ctx does, and waits for it.
 func (s *Sandbox) change(ctx context.Context, call func(context.Context) error) error {
@@ -51,8 +43,8 @@ func (s *Sandbox) alone(ctx context.Context, call func() error) error {
 // returns when nothing of it runs and the image is on disk. From its beginning the
 // sandbox takes no requests, and those under way are cut: what they did afterwards
 // would be lost. After an error the sandbox goes on running, unless that wraps
-// ErrNotFound: then it has ended. ErrCannotPause means that no sandbox can be paused
-// here, a *StateError that it does not run.
+// ErrNotFound: then it has ended. The code is fault.Unimplemented where no sandbox can
+// be paused, fault.Conflict for one that does not run.
 func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.change(ctx, func(ctx context.Context) error { return s.pause(ctx, nil) })
 }
@@ -66,11 +58,11 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 	m, state := s.machine, s.record.State
 	s.mu.Unlock()
 	if state != StateRunning {
-		return &StateError{ID: s.ID, State: state, Intended: StatePausing}
+		return wrongState(s.ID, state, StatePausing)
 	}
 	saver, ok := m.Machine.(engine.Checkpointer)
 	if !ok || !h.canPause() {
-		return ErrCannotPause
+		return cannotPause()
 	}
 	begun := false
 	if err := s.become(ctx, StateRunning, StatePausing, only, func() { begun = true }); err != nil || !begun {
@@ -138,9 +130,7 @@ func (s *Sandbox) vacate() {
 // Resume makes a machine of a paused sandbox's image, and returns once its guest has
 // answered. It lives for timeout from then; zero means as long as it was created
 // with. After an error the sandbox is paused as before, unless that wraps
-// ErrNotFound. Those that wrap ErrBusy, ErrNotEnforceable, ErrCannotPause and
-// ErrForeignImage are the caller's to act on; a *StateError means that it is not
-// paused.
+// ErrNotFound. The code is fault.Conflict for one that is not paused.
 func (s *Sandbox) Resume(ctx context.Context, timeout time.Duration) error {
 	return s.change(ctx, func(ctx context.Context) error { return s.resume(ctx, timeout) })
 }
@@ -149,11 +139,11 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 	h := s.host
 	began := time.Now()
 	if state := s.State(); state != StatePaused {
-		return &StateError{ID: s.ID, State: state, Intended: StateResuming}
+		return wrongState(s.ID, state, StateResuming)
 	}
 	restorer, ok := h.cfg.Engine.(engine.Restorer)
 	if !ok {
-		return ErrCannotPause
+		return cannotPause()
 	}
 	t, err := s.sameTemplate(ctx)
 	if err != nil {
@@ -169,11 +159,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 	}
 	m, err := h.inTurn(ctx, func(ctx context.Context) (*machine, error) {
 		return s.bring(ctx, t, func(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
-			em, err := restorer.Restore(ctx, spec, h.imageOf(s.ID))
-			if errors.Is(err, engine.ErrForeign) {
-				err = fmt.Errorf("%w: %w", ErrForeignImage, err)
-			}
-			return em, err
+			return restorer.Restore(ctx, spec, h.imageOf(s.ID))
 		})
 	})
 	if err == nil {
@@ -225,9 +211,9 @@ func (s *Sandbox) sameTemplate(ctx context.Context) (Template, error) {
 	eng := s.host.cfg.Engine
 	switch {
 	case t.Digest != s.TemplateDigest:
-		return Template{}, fmt.Errorf("%w: template %s is no longer %s", ErrForeignImage, s.TemplateID, s.TemplateDigest)
+		return Template{}, foreignImage(fmt.Errorf("template %s is no longer %s", s.TemplateID, s.TemplateDigest))
 	case eng.Name() != s.Engine || eng.Commit() != s.EngineCommit:
-		return Template{}, fmt.Errorf("%w: it needs %s %s, this is %s %s", ErrForeignImage, s.Engine, s.EngineCommit, eng.Name(), eng.Commit())
+		return Template{}, foreignImage(fmt.Errorf("it needs %s %s, this is %s %s", s.Engine, s.EngineCommit, eng.Name(), eng.Commit()))
 	}
 	return t, nil
 }

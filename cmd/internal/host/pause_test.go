@@ -16,6 +16,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -143,7 +144,7 @@ func TestPauseResume(t *testing.T) {
 		if round == 1 {
 			// Somebody takes its place, and it waits.
 			other := mustCreate(t, h, 60)
-			if err := s.Resume(t.Context(), 0); !errors.Is(err, ErrBusy) || s.State() != StatePaused {
+			if err := s.Resume(t.Context(), 0); fault.CodeOf(err) != fault.RateLimited || s.State() != StatePaused {
 				t.Errorf("resumed without a place: %v, %s", err, s.State())
 			}
 			if err := other.Kill(); err != nil {
@@ -258,7 +259,7 @@ func TestPauseFails(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(*Host, *hosttest.Engine, *notes)
-		is    error
+		is    any
 	}{
 		{"the engine", func(_ *Host, e *hosttest.Engine, _ *notes) {
 			e.Save = func(context.Context, engine.Spec) error { return broken }
@@ -267,8 +268,8 @@ func TestPauseFails(t *testing.T) {
 		{"the record of its end", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StatePaused) }, broken},
 		{"that record and the next", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StatePaused, StateRunning) }, broken},
 		{"the folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.ImageDir = "/dev/null/images" }, nil},
-		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, ErrCannotPause},
-		{"no folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.ImageDir = "" }, ErrCannotPause},
+		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, fault.Unimplemented},
+		{"no folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.ImageDir = "" }, fault.Unimplemented},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eng := &hosttest.Engine{}
@@ -276,7 +277,7 @@ func TestPauseFails(t *testing.T) {
 			s := mustCreate(t, h, 60)
 			dir := h.cfg.ImageDir
 			test.spoil(h, eng, recorder)
-			if err := s.Pause(t.Context()); err == nil || test.is != nil && !errors.Is(err, test.is) {
+			if err := s.Pause(t.Context()); err == nil || test.is != nil && !is(err, test.is) {
 				t.Fatalf("%v", err)
 			}
 			recorder.fail, h.cfg.ImageDir, eng.Save, h.cfg.Engine = nil, dir, nil, eng
@@ -307,15 +308,15 @@ func TestResumeFails(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(*Host, *hosttest.Engine, *notes)
-		is    error
+		is    any
 	}{
 		{"the engine", func(_ *Host, e *hosttest.Engine, _ *notes) {
 			e.Load = func(context.Context, engine.Spec) error { return broken }
 		}, broken},
 		{"an image of another engine", func(_ *Host, e *hosttest.Engine, _ *notes) {
 			e.Load = func(context.Context, engine.Spec) error { return engine.ErrForeign }
-		}, ErrForeignImage},
-		{"a limit that no longer holds", func(_ *Host, e *hosttest.Engine, _ *notes) { e.Unenforced = []string{"cpu"} }, ErrNotEnforceable},
+		}, fault.Incompatible},
+		{"a limit that no longer holds", func(_ *Host, e *hosttest.Engine, _ *notes) { e.Unenforced = []string{"cpu"} }, fault.InvalidArgument},
 		{"the record of its beginning", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateResuming) }, broken},
 		{"the record of its end", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning) }, broken},
 		{"that record and the next", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StateRunning, StatePaused) }, broken},
@@ -327,10 +328,10 @@ func TestResumeFails(t *testing.T) {
 				return nil
 			}
 		}, syscall.ENOTDIR},
-		{"another template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = Toolchain(Template{Digest: "other"}) }, ErrForeignImage},
-		{"another build of the engine", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = rebuilt{e} }, ErrForeignImage},
-		{"no template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = toolchain{} }, ErrUnknownTemplate},
-		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, ErrCannotPause},
+		{"another template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = Toolchain(Template{Digest: "other"}) }, fault.Incompatible},
+		{"another build of the engine", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = rebuilt{e} }, fault.Incompatible},
+		{"no template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = toolchain{} }, fault.NotFound},
+		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, fault.Unimplemented},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eng := &hosttest.Engine{}
@@ -346,7 +347,7 @@ func TestResumeFails(t *testing.T) {
 			}
 			templates, dir := h.cfg.Templates, h.cfg.ImageDir
 			test.spoil(h, eng, recorder)
-			if err := s.Resume(t.Context(), 0); !errors.Is(err, test.is) {
+			if err := s.Resume(t.Context(), 0); !is(err, test.is) {
 				t.Fatalf("%v", err)
 			}
 			h.cfg.ImageDir = dir
@@ -538,7 +539,7 @@ func TestCannotPause(t *testing.T) {
 		"an engine that cannot": func(c *Config) { c.Engine, c.ImageDir = struct{ engine.Engine }{eng}, t.TempDir() },
 		"no folder":             func(c *Config) { c.ImageDir = "" },
 	} {
-		if _, err := newHost(t, eng, set).Create(t.Context(), req); !errors.Is(err, ErrCannotPause) {
+		if _, err := newHost(t, eng, set).Create(t.Context(), req); fault.CodeOf(err) != fault.Unimplemented {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

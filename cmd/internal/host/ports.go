@@ -68,7 +68,7 @@ func (s *Sandbox) unreachable() error {
 	case s.record.State == StateRunning:
 		return fmt.Errorf("sandbox %s has another machine by now", s.ID)
 	}
-	return &StateError{ID: s.ID, State: s.record.State, Intended: s.record.State}
+	return wrongState(s.ID, s.record.State, s.record.State)
 }
 
 // closedTransport is that of a sandbox without a machine.

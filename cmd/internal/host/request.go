@@ -2,8 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"regexp"
 	"strconv"
@@ -40,15 +38,6 @@ const (
 	maxLanguage = 64 // bytes of a language's name
 )
 
-// InvalidError says in the client's words what is wrong with a request. It wraps
-// ErrInvalid.
-type InvalidError struct{ Message string }
-
-func (e *InvalidError) Error() string { return e.Message }
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
-
-func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
-
 // plan makes the sandbox that a request describes, without its machine, and returns
 // the template of that.
 func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template, error) {
@@ -67,12 +56,12 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 	if err != nil {
 		return nil, Template{}, err
 	}
-	if err := errors.Join(checkMetadata(req.Metadata), checkEnv(req.EnvVars), checkWarm(req.Warm)); err != nil {
+	if err := allInvalid(checkMetadata(req.Metadata), checkEnv(req.EnvVars), checkWarm(req.Warm)); err != nil {
 		return nil, Template{}, err
 	}
 	pause := req.AutoPause != nil && *req.AutoPause
 	if pause && !h.canPause() {
-		return nil, Template{}, ErrCannotPause
+		return nil, Template{}, cannotPause()
 	}
 	limits, asked := mergeLimits(t.limits(), req.Limits)
 	r := Record{
@@ -112,7 +101,7 @@ func timeoutOf(seconds *int, byDefault time.Duration) (time.Duration, error) {
 }
 
 // Seconds is a client's number of seconds as a time of at most MaxTimeout, or an
-// error that wraps ErrInvalid.
+// error with the code fault.InvalidArgument.
 func Seconds(n int) (time.Duration, error) {
 	switch {
 	case n < 0:
@@ -227,7 +216,7 @@ func checkLimits(req *protocol.Limits) error {
 			errs = append(errs, invalid("%s must be between %s and %s", r.name, plain(r.low), plain(r.high)))
 		}
 	}
-	return errors.Join(errs...)
+	return allInvalid(errs...)
 }
 
 // mergeLimits replaces those limits that were asked for, and names them.

@@ -83,14 +83,17 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 func (s *Sandbox) bring(ctx context.Context, t Template, start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
 	began := time.Now()
 	em, err := start(ctx, s.spec(t))
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, engine.ErrForeign):
+		return nil, foreignImage(err)
+	case err != nil:
+		return nil, own(err)
 	}
 	m := newMachine(s, em, began)
 	err = m.checkLimits()
 	if err == nil {
 		if err = m.greet(ctx); err != nil {
-			err = fmt.Errorf("guest of %s: %w", s.ID, err)
+			err = own(fmt.Errorf("guest of %s: %w", s.ID, err))
 		}
 	}
 	if err != nil {
@@ -103,7 +106,7 @@ func (s *Sandbox) bring(ctx context.Context, t Template, start func(context.Cont
 func (m *machine) checkLimits() error {
 	for _, name := range m.Unenforced() {
 		if slices.Contains(m.s.Asked, name) {
-			return fmt.Errorf("%w: %s", ErrNotEnforceable, name)
+			return notEnforceable(name)
 		}
 	}
 	return nil

@@ -41,35 +41,15 @@ func isFact(from, to State) bool {
 	return to == StateEnded || from == StatePausing && to == StateRunning || from == StateResuming && to == StatePaused
 }
 
-// StateError says that a sandbox is not in a state in which it could be what was
-// asked for.
-type StateError struct {
-	ID       string
-	State    State // that it is in
-	Intended State // that it was to be in; the same where none was
-}
-
-func (e *StateError) Error() string {
-	switch e.Intended {
-	case e.State:
-		return fmt.Sprintf("sandbox %s is %s", e.ID, e.State)
-	case StatePausing:
-		return fmt.Sprintf("sandbox %s is %s and cannot be paused", e.ID, e.State)
-	case StateResuming:
-		return fmt.Sprintf("sandbox %s is %s and cannot be resumed", e.ID, e.State)
-	}
-	return fmt.Sprintf("sandbox %s is %s and cannot be %s", e.ID, e.State, e.Intended)
-}
-
 // anyState is where a sandbox may be that is to end.
 const anyState State = "*"
 
 // become makes a transition, the only way there is: it checks it, applies change to
 // a copy of the record, writes that, and only then publishes it. A false change
 // makes it nothing. publish, which may be nil, is called with s.mu held, at the
-// moment at which the new state becomes visible. An error means that nothing changed, except for
-// facts (see isFact), which happen all the same; it wraps ErrNotFound once the
-// sandbox is to end, which no other transition follows.
+// moment at which the new state becomes visible. An error means that nothing changed,
+// except for facts (see isFact), which happen all the same; it wraps ErrNotFound once
+// the sandbox is to end, which no other transition follows.
 //
 // ctx bounds nothing but the wait for transitions before it: a caller that gives up
 // must not leave it open whether there is a record.
@@ -94,7 +74,7 @@ func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Recor
 	case next.State == StateEnded, ending && to != StateEnded:
 		return ErrNotFound
 	case next.State != from, !slices.Contains(transitions[from], to):
-		return &StateError{ID: s.ID, State: next.State, Intended: to}
+		return wrongState(s.ID, next.State, to)
 	}
 	if next.State = to; change != nil && !change(&next) {
 		return nil
@@ -107,7 +87,7 @@ func (s *Sandbox) become(ctx context.Context, from, to State, change func(*Recor
 		err = s.host.retireImage(s.ID)
 	}
 	if err != nil {
-		err = fmt.Errorf("record that sandbox %s is %s: %w", s.ID, to, err)
+		err = own(fmt.Errorf("record that sandbox %s is %s: %w", s.ID, to, err))
 		if !isFact(from, to) {
 			return err
 		}

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +13,8 @@ import (
 // concurrently.
 type Templates interface {
 	// Resolve returns the template that a team's reference means: a name, with or
-	// without a tag. The empty one means DefaultTemplate. The error is a
-	// *TemplateError if there is no such template; any other means that it is
+	// without a tag. The empty one means DefaultTemplate. The error has the
+	// code fault.NotFound if there is no such template; any other means that it is
 	// unknown.
 	Resolve(ctx context.Context, teamID, ref string) (Template, error)
 	// List returns every template of a team, in a fixed order.
@@ -65,11 +64,11 @@ func (t toolchain) Resolve(_ context.Context, _, ref string) (Template, error) {
 		return t.as(DefaultTemplate), nil
 	}
 	if !slices.Contains(t.names, name) {
-		return Template{}, &TemplateError{fmt.Sprintf("template '%s' not found", clip(ref))}
+		return Template{}, unknownTemplate("template '%s' not found", clip(ref))
 	}
 	// The toolchain has no versions beside the one that is there.
 	if tagged && tag != "default" && tag != "latest" {
-		return Template{}, &TemplateError{fmt.Sprintf("tag '%s' does not exist for template '%s'", clip(tag), name)}
+		return Template{}, unknownTemplate("tag '%s' does not exist for template '%s'", clip(tag), name)
 	}
 	return t.as(name), nil
 }
@@ -87,13 +86,6 @@ func (t toolchain) as(name string) Template {
 	named.ID = name
 	return named
 }
-
-// TemplateError says which template, or which tag of it, there is not. It wraps
-// ErrUnknownTemplate.
-type TemplateError struct{ Message string }
-
-func (e *TemplateError) Error() string { return e.Message }
-func (e *TemplateError) Unwrap() error { return ErrUnknownTemplate }
 
 // TemplateInfo describes a template under one of its names.
 type TemplateInfo struct {
@@ -125,7 +117,7 @@ func (h *Host) Templates(ctx context.Context, teamID string) ([]TemplateInfo, er
 }
 
 // Template returns the template that a team's name for it means, with or without a
-// tag, or an error that wraps ErrUnknownTemplate.
+// tag, or an error with the code fault.NotFound.
 func (h *Host) Template(ctx context.Context, teamID, ref string) (TemplateInfo, error) {
 	t, err := h.cfg.Templates.Resolve(ctx, teamID, ref)
 	if err != nil {

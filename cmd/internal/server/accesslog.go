@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // entry is what the access log says of a request. It is filled while the request
@@ -105,7 +107,7 @@ func (s *Server) panicked(e *entry, r *http.Request, p any) (abort bool) {
 	if e.status != 0 {
 		return true
 	}
-	writeError(e, http.StatusInternalServerError, "internal error", "the server's log has it under request "+strconv.FormatUint(e.id, 10))
+	writeError(e, fault.Internal, "internal error", "the server's log has it under request "+strconv.FormatUint(e.id, 10))
 	return false
 }
 

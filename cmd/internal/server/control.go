@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -109,10 +110,10 @@ func strict(mux *http.ServeMux) http.Handler {
 		h.ServeHTTP(&answer, r)
 		if answer.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", answer.header.Get("Allow"))
-			writeError(w, http.StatusMethodNotAllowed, "method "+r.Method+" is not allowed here", "")
+			writeStatus(w, http.StatusMethodNotAllowed, "method "+r.Method+" is not allowed here", "")
 			return
 		}
-		writeError(w, http.StatusNotFound, "no such route: "+r.Method+" "+cut(r.URL.Path, maxLoggedPath), "")
+		writeError(w, fault.NotFound, "no such route: "+r.Method+" "+cut(r.URL.Path, maxLoggedPath), "")
 	})
 }
 
@@ -159,10 +160,10 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if err := s.host.Ready(); err != nil {
 		s.log.Debug("not ready", "err", err)
 		message := "sandboxes cannot be made now"
-		if errors.Is(err, host.ErrBusy) || errors.Is(err, host.ErrClosing) {
-			message = err.Error() // asking takes no key: it learns no more than that
+		if host.IsForClient(err) {
+			message = fault.In(err).Message() // asking takes no key: it learns no more than that
 		}
-		writeError(w, http.StatusServiceUnavailable, message, "")
+		writeError(w, fault.Unavailable, message, "")
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
@@ -219,14 +220,14 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (team stri
 	team, err := s.teamOf(r)
 	switch {
 	case errors.Is(err, errNoKey):
-		writeError(w, http.StatusUnauthorized, err.Error(), "send an API key in the header X-API-Key: "+hint)
+		writeError(w, fault.Unauthenticated, err.Error(), "send an API key in the header X-API-Key: "+hint)
 	case errors.Is(err, errMalformedKey):
-		writeError(w, http.StatusUnauthorized, err.Error(), "API keys begin with e2b_: "+hint)
+		writeError(w, fault.Unauthenticated, err.Error(), "API keys begin with e2b_: "+hint)
 	case errors.Is(err, host.ErrNotFound):
-		writeError(w, http.StatusUnauthorized, "Invalid API key, please visit https://e2b.dev/docs/api-key for more information.", hint)
+		writeError(w, fault.Unauthenticated, "Invalid API key, please visit https://e2b.dev/docs/api-key for more information.", hint)
 	case err != nil:
 		s.log.Error("API key cannot be looked up", "err", err)
-		writeError(w, http.StatusServiceUnavailable, "API keys cannot be looked up now", "the server's log says why")
+		writeError(w, fault.Unavailable, "API keys cannot be looked up now", "the server's log says why")
 	default:
 		noteTeam(r.Context(), team)
 		return team, true
@@ -245,13 +246,13 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any, mayBeE
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("request body too large: at most %d bytes are possible", maxControlBody), "")
+		writeStatus(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("request body too large: at most %d bytes are possible", maxControlBody), "")
 		return false
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		writeError(w, http.StatusRequestTimeout, fmt.Sprintf("the request body did not come within %v", bodyTimeout), "")
+		writeError(w, fault.Timeout, fmt.Sprintf("the request body did not come within %v", bodyTimeout), "")
 		return false
 	case err != nil:
-		writeError(w, http.StatusBadRequest, "Error when parsing request: the body broke off", "")
+		writeError(w, fault.InvalidArgument, "Error when parsing request: the body broke off", "")
 		return false
 	}
 	_ = rc.SetReadDeadline(time.Time{})
@@ -260,18 +261,18 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any, mayBeE
 		return true
 	}
 	if len(body) == 0 || body[0] != '{' {
-		writeError(w, http.StatusBadRequest, "Error when parsing request: the body is no JSON object", "")
+		writeError(w, fault.InvalidArgument, "Error when parsing request: the body is no JSON object", "")
 		return false
 	}
 	err = json.Unmarshal(body, into)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("Error when parsing request: %s: %s was expected, not %s",
+		writeError(w, fault.InvalidArgument, fmt.Sprintf("Error when parsing request: %s: %s was expected, not %s",
 			cut(wrong.Field, maxField), expected(wrong.Type), cut(wrong.Value, maxField)), "")
 		return false
 	case err != nil:
-		writeError(w, http.StatusBadRequest, "Error when parsing request: "+err.Error(), "")
+		writeError(w, fault.InvalidArgument, "Error when parsing request: "+err.Error(), "")
 		return false
 	}
 	return true
@@ -302,27 +303,17 @@ func expected(t reflect.Type) string {
 
 // fail answers with what err means for the client.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err error) {
-	var busy *host.BusyError
-	var state *host.StateError
-	switch {
-	case errors.As(err, &busy):
-		w.Header().Set("Retry-After", strconv.Itoa(int(busy.RetryAfter/time.Second)))
-		writeError(w, http.StatusTooManyRequests, busy.Error(), "")
-	case errors.As(err, &state):
-		writeError(w, http.StatusConflict, state.Error(), "")
-	case errors.Is(err, host.ErrInvalid):
-		writeError(w, http.StatusBadRequest, err.Error(), "")
-	case errors.Is(err, host.ErrUnknownTemplate):
-		writeError(w, http.StatusNotFound, err.Error(), "this server has the template \"base\", made of its machine's own tools")
-	case errors.Is(err, host.ErrNotEnforceable):
-		writeError(w, http.StatusBadRequest, err.Error(), "without a writable cgroup only whole processors can be given: ask for a whole number, or run as root")
-	case errors.Is(err, host.ErrClosing):
-		writeError(w, http.StatusServiceUnavailable, host.ErrClosing.Error(), "")
+	switch e := fault.In(err); {
+	case host.IsForClient(err):
+		if e.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter/time.Second)))
+		}
+		writeError(w, e.Code, e.Message(), e.Hint)
 	case r.Context().Err() != nil:
 		// The client went away, and what it asked for was given up: nobody reads
 		// this.
 		s.log.Debug(did, "err", err)
-		writeError(w, http.StatusServiceUnavailable, "the request was given up", "")
+		writeError(w, fault.Unavailable, "the request was given up", "")
 	default:
 		s.log.Error(did, "err", err)
 		message, hint := did+": "+err.Error(), "run `cubby doctor` to see what this machine lacks"
@@ -330,12 +321,18 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err er
 			// What the machine looks like is its owner's business.
 			message, hint = did, "the server's log says why"
 		}
-		writeError(w, http.StatusInternalServerError, message, hint)
+		writeError(w, fault.Internal, message, hint)
 	}
 }
 
-func writeError(w http.ResponseWriter, code int, message, hint string) {
-	writeJSON(w, code, protocol.Error{Code: code, Message: message, Hint: hint})
+// writeError answers an error in E2B's form, with the status that its code means.
+func writeError(w http.ResponseWriter, code fault.Code, message, hint string) {
+	writeStatus(w, code.HTTPStatus(), message, hint)
+}
+
+// writeStatus is writeError for a status of HTTP that no code means.
+func writeStatus(w http.ResponseWriter, status int, message, hint string) {
+	writeJSON(w, status, protocol.Error{Code: status, Message: message, Hint: hint})
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

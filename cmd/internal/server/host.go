@@ -10,9 +10,9 @@ import (
 )
 
 // Host is what a Server needs of whoever has the sandboxes: [Local] is the host
-// of this process. Its methods are called concurrently. Errors that wrap
-// host.ErrNotFound are for sandboxes that do not live, and are a *host.EndedError
-// where the caller may know of the end.
+// of this process. Its methods are called concurrently. Their errors have the codes of
+// package host: fault.NotFound for sandboxes that do not live, with when and why it
+// ended in place of host.ErrNotFound where the caller may know that.
 type Host interface {
 	Control
 	Locator
@@ -24,7 +24,7 @@ type Host interface {
 type Control interface {
 	// Ready says why no sandbox can be made now, or nil.
 	Ready() error
-	// Create returns a new sandbox; what its errors wrap is package host's.
+	// Create returns a new sandbox.
 	Create(ctx context.Context, req host.CreateRequest) (Sandbox, error)
 	// Of returns a team's sandbox.
 	Of(ctx context.Context, teamID, id string) (Sandbox, error)
@@ -64,7 +64,7 @@ type Locator interface {
 	BySignature(signed func(token string) bool) (Ports, bool)
 	// EndOf returns why a sandbox ended, where that is known. Only a caller with its
 	// access token learns it.
-	EndOf(ctx context.Context, id, token string) (*host.EndedError, bool)
+	EndOf(ctx context.Context, id, token string) (host.End, bool)
 }
 
 // Ports are a sandbox's, as the data plane uses them.
@@ -90,7 +90,7 @@ type Templates interface {
 	// Templates returns all of a team's, in a fixed order.
 	Templates(ctx context.Context, teamID string) ([]host.TemplateInfo, error)
 	// Template returns the one that a name with or without a tag means. The error
-	// wraps host.ErrUnknownTemplate.
+	// has the code fault.NotFound if there is none.
 	Template(ctx context.Context, teamID, ref string) (host.TemplateInfo, error)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -41,9 +42,19 @@ func TestReadyNeedsReady(t *testing.T) {
 	if c := ask(t, readyHost{}, "GET", "/ready"); c.status != http.StatusOK {
 		t.Error(c)
 	}
-	c := ask(t, readyHost{err: host.ErrBusy}, "GET", "/ready")
-	if c.status != http.StatusServiceUnavailable || !strings.Contains(c.body, host.ErrBusy.Error()) {
-		t.Error(c)
+	for _, tt := range []struct {
+		err  error
+		says bool // to callers without a key
+	}{
+		{&fault.Error{Code: fault.RateLimited, Err: errors.New("it is full")}, true},
+		{host.ErrClosing, true},
+		{errors.New("no cgroup at /sys"), false},
+		{&fault.Error{Code: fault.Internal, Err: fmt.Errorf("the last one failed: %w", host.ErrClosing)}, false},
+	} {
+		c := ask(t, readyHost{err: tt.err}, "GET", "/ready")
+		if c.status != http.StatusServiceUnavailable || strings.Contains(c.body, tt.err.Error()) != tt.says {
+			t.Errorf("%v: %v", tt.err, c)
+		}
 	}
 }
 
@@ -142,7 +153,7 @@ type fixedSandbox struct {
 func (b fixedSandbox) Info() host.Info { return b.info }
 
 func (b fixedSandbox) Extend(context.Context, time.Duration) error {
-	return &host.StateError{ID: b.info.ID, State: b.info.State, Intended: host.StateRunning}
+	return &fault.Error{Code: fault.Conflict, Err: &host.StateError{ID: b.info.ID, State: b.info.State, Intended: host.StateRunning}}
 }
 
 // TestExtendInAnotherState: what a state does not allow is a conflict, and no fault of
@@ -203,8 +214,8 @@ func (h *nodeHost) Get(id string) (Ports, error) {
 	return h.ports, nil
 }
 
-func (*nodeHost) GetPublic(string) (Ports, error)                                { return nil, host.ErrNotFound }
-func (*nodeHost) EndOf(context.Context, string, string) (*host.EndedError, bool) { return nil, false }
+func (*nodeHost) GetPublic(string) (Ports, error)                        { return nil, host.ErrNotFound }
+func (*nodeHost) EndOf(context.Context, string, string) (host.End, bool) { return host.End{}, false }
 func (h *nodeHost) Of(context.Context, string, string) (Sandbox, error) {
 	return nil, host.ErrNotFound
 }
@@ -294,7 +305,7 @@ func TestPortsElsewhere(t *testing.T) {
 		t.Errorf("another sandbox: %d", status)
 	}
 	h.ports.http.CloseIdleConnections()
-	h.ports.err = &host.StateError{ID: "inode1", State: host.StatePausing, Intended: host.StateRunning}
+	h.ports.err = &fault.Error{Code: fault.Conflict, Err: &host.StateError{ID: "inode1", State: host.StatePausing, Intended: host.StateRunning}}
 	const paused = "The sandbox was not found: it is paused"
 	if status, body := get("inode1", "/x"); status != http.StatusBadGateway || !strings.Contains(body, paused) {
 		t.Errorf("while it is being paused: %d %s", status, body)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -229,7 +230,7 @@ func (l listQuery) comesAfter(box host.Info) bool {
 func (s *Server) listV2(w http.ResponseWriter, r *http.Request, team string) {
 	query, err := parseList(r.URL.Query())
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error(), "")
+		writeError(w, fault.InvalidArgument, err.Error(), "")
 		return
 	}
 	boxes, err := s.host.List(r.Context(), team)
@@ -250,7 +251,7 @@ func (s *Server) listV2(w http.ResponseWriter, r *http.Request, team string) {
 func (s *Server) listV1(w http.ResponseWriter, r *http.Request, team string) {
 	filter, err := parseMetadata(r.URL.Query().Get("metadata"))
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error(), "")
+		writeError(w, fault.InvalidArgument, err.Error(), "")
 		return
 	}
 	boxes, err := s.host.List(r.Context(), team)

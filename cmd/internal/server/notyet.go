@@ -3,6 +3,8 @@ package server
 import (
 	"net/http"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // instead says what to do without what is not there yet. E2B's packages show the
@@ -39,5 +41,5 @@ func writeNotYet(w http.ResponseWriter, what string) {
 	if strings.HasPrefix(what, "network.") {
 		advice = instead["network."]
 	}
-	writeError(w, http.StatusNotImplemented, "not implemented: "+what+". This version of Cubby does not have it yet: "+advice, "")
+	writeError(w, fault.Unimplemented, "not implemented: "+what+". This version of Cubby does not have it yet: "+advice, "")
 }

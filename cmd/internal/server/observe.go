@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -51,11 +52,11 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, box Sandbox) {
 	start, err1 := number(q, "start", 0)
 	end, err2 := number(q, "end", math.MaxInt64)
 	if err := errors.Join(err1, err2); err != nil {
-		writeError(w, http.StatusBadRequest, err.Error(), "")
+		writeError(w, fault.InvalidArgument, err.Error(), "")
 		return
 	}
 	if start > end {
-		writeError(w, http.StatusBadRequest, "start time cannot be after end time", "")
+		writeError(w, fault.InvalidArgument, "start time cannot be after end time", "")
 		return
 	}
 	list := []protocol.SandboxMetric{}
@@ -72,19 +73,19 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, box Sandbox) {
 func (s *Server) newestMetrics(w http.ResponseWriter, r *http.Request, team string) {
 	joined := strings.Join(r.URL.Query()["sandbox_ids"], ",")
 	if joined == "" {
-		writeError(w, http.StatusBadRequest, "sandbox_ids is missing", "")
+		writeError(w, fault.InvalidArgument, "sandbox_ids is missing", "")
 		return
 	}
 	ids := strings.Split(joined, ",")
 	if len(ids) > maxMetricsOf {
-		writeError(w, http.StatusBadRequest, "Too many sandboxes requested, maximum is "+strconv.Itoa(maxMetricsOf), "")
+		writeError(w, fault.InvalidArgument, "Too many sandboxes requested, maximum is "+strconv.Itoa(maxMetricsOf), "")
 		return
 	}
 	answer := protocol.SandboxesMetrics{Sandboxes: map[string]protocol.SandboxMetric{}}
 	for _, text := range ids {
 		id, ok := sandboxID(text)
 		if !ok {
-			writeError(w, http.StatusBadRequest, "Invalid sandbox ID", "")
+			writeError(w, fault.InvalidArgument, "Invalid sandbox ID", "")
 			return
 		}
 		box, err := s.host.Of(r.Context(), team, id)
@@ -173,12 +174,12 @@ func (l logQuery) pick(all []host.LogEntry) []protocol.SandboxLogEntry {
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, team, timeName string) ([]protocol.SandboxLogEntry, bool) {
 	id, ok := sandboxID(r.PathValue("id"))
 	if !ok {
-		writeError(w, http.StatusBadRequest, "Invalid sandbox ID", "")
+		writeError(w, fault.InvalidArgument, "Invalid sandbox ID", "")
 		return nil, false
 	}
 	query, err := parseLogs(r.URL.Query(), timeName)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error(), "")
+		writeError(w, fault.InvalidArgument, err.Error(), "")
 		return nil, false
 	}
 	all, err := s.host.Logs(r.Context(), team, id)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -88,7 +89,7 @@ func atEnd(ctx context.Context, f func()) (over func()) {
 func (s *Server) admit(r *http.Request, t *target) *refusal {
 	if t.port == protocol.EnvdPort {
 		if hostOnly(r.URL.Path) {
-			return &refusal{status: http.StatusNotFound, message: "404 page not found"}
+			return &refusal{code: fault.NotFound, message: "404 page not found"}
 		}
 	} else if refused := t.admitTraffic(r); refused != nil {
 		return refused
@@ -100,7 +101,7 @@ func (s *Server) admit(r *http.Request, t *target) *refusal {
 	}
 	if r.URL.Opaque != "" {
 		// It would travel as it is, whatever the path that was looked at.
-		return &refusal{status: http.StatusBadRequest, message: "malformed request target"}
+		return &refusal{code: fault.InvalidArgument, message: "malformed request target"}
 	}
 	return nil
 }
@@ -118,10 +119,10 @@ func (s *Server) admitContexts(r *http.Request, t *target) *refusal {
 	case got == "" && !t.info.ContextToken && !s.cfg.RequireContextToken:
 		return nil
 	case got == "":
-		return &refusal{status: http.StatusUnauthorized, message: "The contexts of this sandbox ask for its access token: header '" + protocol.HeaderAccessToken + "' is missing",
+		return &refusal{code: fault.Unauthenticated, message: "The contexts of this sandbox ask for its access token: header '" + protocol.HeaderAccessToken + "' is missing",
 			hint: "E2B's packages send it with executions only: use cubby.WithOpenContexts when the sandbox is created, or leave `cubby serve --require-context-token` out"}
 	case subtle.ConstantTimeCompare([]byte(got), []byte(t.info.Token)) != 1:
-		return &refusal{status: http.StatusUnauthorized, message: "The access token in header '" + protocol.HeaderAccessToken + "' is not this sandbox's"}
+		return &refusal{code: fault.Unauthenticated, message: "The access token in header '" + protocol.HeaderAccessToken + "' is not this sandbox's"}
 	}
 	return nil
 }
@@ -135,9 +136,9 @@ func (t *target) admitTraffic(r *http.Request) *refusal {
 	got := r.Header.Get(headerTrafficToken)
 	switch {
 	case got == "":
-		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Token header " + header + " is missing"}
+		return &refusal{code: fault.PermissionDenied, id: t.name, message: prefix + "Token header " + header + " is missing"}
 	case subtle.ConstantTimeCompare([]byte(got), []byte(t.info.TrafficToken)) != 1:
-		return &refusal{status: http.StatusForbidden, id: t.name, message: prefix + "Provided token in header " + header + " is invalid"}
+		return &refusal{code: fault.PermissionDenied, id: t.name, message: prefix + "Provided token in header " + header + " is invalid"}
 	}
 	return nil
 }
@@ -176,7 +177,7 @@ func (s *Server) enter(t *target) (l *liveSandbox, leave func(), refused *refusa
 	l = s.liveSandbox(t.ports)
 	if l.conns.Add(1) > maxConns {
 		l.conns.Add(-1)
-		return nil, nil, &refusal{status: http.StatusTooManyRequests, id: t.name, message: "Too many connections to the sandbox",
+		return nil, nil, &refusal{code: fault.RateLimited, id: t.name, message: "Too many connections to the sandbox",
 			hint: "it may have " + strconv.Itoa(maxConns) + " at a time: close what is not used"}
 	}
 	return l, func() { l.conns.Add(-1) }, nil
@@ -214,7 +215,7 @@ func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
 			a, ok := w.(*answer)
 			if ok && a.body.stalled() {
 				w.Header().Set("Connection", "close") // what comes late is no other request
-				(&refusal{status: http.StatusRequestTimeout, message: "the request's body did not go on for too long"}).write(w)
+				(&refusal{code: fault.Timeout, message: "the request's body did not go on for too long"}).write(w)
 				return
 			}
 			if ok && !a.flooded.Load() && errors.Is(err, context.Canceled) {
@@ -238,7 +239,7 @@ func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 	}
 	// A closed port is refused at once and for good: unlike E2B's there is no
 	// forwarder between that may not have seen the port yet, so no second try.
-	e := &refusal{status: http.StatusBadGateway, id: t.name, port: t.port, message: "The sandbox is running but port is not open"}
+	e := &refusal{code: fault.SandboxGone, id: t.name, port: t.port, message: "The sandbox is running but port is not open"}
 	if !errors.Is(err, engine.ErrPortClosed) {
 		e.message = "The sandbox is running but the connection to its port failed"
 	}

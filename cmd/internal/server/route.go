@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -49,10 +50,10 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
 	if id != "" || port != "" {
 		if id == "" {
-			return nil, &refusal{status: http.StatusBadRequest, message: "missing header '" + protocol.HeaderSandboxID + "'"}
+			return nil, &refusal{code: fault.InvalidArgument, message: "missing header '" + protocol.HeaderSandboxID + "'"}
 		}
 		if port == "" {
-			return nil, &refusal{status: http.StatusBadRequest, message: "missing header '" + protocol.HeaderSandboxPort + "'"}
+			return nil, &refusal{code: fault.InvalidArgument, message: "missing header '" + protocol.HeaderSandboxPort + "'"}
 		}
 		n, ok := parsePort(port)
 		if !ok {
@@ -97,47 +98,56 @@ func (s *Server) live(r *http.Request, id string, port int) (*target, *refusal) 
 	case err != nil:
 		return nil, s.ended(r, id)
 	case port == protocol.EnvdPort || port == protocol.CodeInterpreterPort:
-		return nil, &refusal{status: http.StatusForbidden, id: id, port: port,
+		return nil, &refusal{code: fault.PermissionDenied, id: id, port: port,
 			message: "A public id leads to the ports of the sandbox's own programs only"}
 	}
 	return newTarget(ports, port, id), nil
 }
 
-// refusal is an answer that the data plane gives instead of a sandbox.
+// refusal is an answer that the data plane gives instead of a sandbox: an error of
+// that code, and what E2B's form of it names besides.
 type refusal struct {
-	status  int
+	code    fault.Code
 	id      string // of the sandbox, where there is one
 	port    int
 	message string
 	hint    string
 }
 
-var invalidPort = &refusal{status: http.StatusBadRequest, message: "Invalid sandbox port",
+var invalidPort = &refusal{code: fault.InvalidArgument, message: "Invalid sandbox port",
 	hint: "set the header " + protocol.HeaderSandboxPort + " to a port between 1 and 65535"}
 
 // gone is E2B's answer for a sandbox that does not exist (any more) or cannot be
 // reached, whatever the reason.
 func gone(id string) *refusal {
-	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
+	return &refusal{code: fault.SandboxGone, id: id, message: "The sandbox was not found"}
 }
 
 // ended is gone, with the reason for a client that shows that the sandbox was its own:
 // by its access token or by an API key of its team. Any other client learns nothing.
 func (s *Server) ended(r *http.Request, id string) *refusal {
 	e := gone(id)
-	why, known := s.host.EndOf(r.Context(), id, r.Header.Get(protocol.HeaderAccessToken))
-	if !known {
-		team, err := s.teamOf(r)
-		if err != nil {
-			return e
-		}
-		_, err = s.host.Of(r.Context(), team, id)
-		known = errors.As(err, &why)
+	if why, known := s.host.EndOf(r.Context(), id, r.Header.Get(protocol.HeaderAccessToken)); known {
+		e.message += ": " + why.String()
+		return e
 	}
-	if known {
-		e.message += ": " + why.Error()
+	team, err := s.teamOf(r)
+	if err != nil {
+		return e
+	}
+	_, err = s.host.Of(r.Context(), team, id)
+	if why := reasonOf(err); why != "" {
+		e.message += ": " + why
 	}
 	return e
+}
+
+// reasonOf returns when and why a sandbox ended, if err says so.
+func reasonOf(err error) string {
+	if fault.CodeOf(err) != fault.NotFound || errors.Is(err, host.ErrNotFound) {
+		return ""
+	}
+	return fault.In(err).Message()
 }
 
 // write answers in the form that E2B has for the status: errors about a sandbox
@@ -145,11 +155,12 @@ func (s *Server) ended(r *http.Request, id string) *refusal {
 func (e *refusal) write(w http.ResponseWriter) {
 	// A browser hides an answer from scripts of other origins otherwise.
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	switch e.status {
-	case http.StatusBadGateway, http.StatusForbidden, http.StatusTooManyRequests:
-		writeJSON(w, e.status, protocol.ProxyError{SandboxID: e.id, Port: e.port, Code: e.status, Message: e.message, Hint: e.hint})
+	switch e.code {
+	case fault.SandboxGone, fault.PermissionDenied, fault.RateLimited:
+		status := e.code.HTTPStatus()
+		writeJSON(w, status, protocol.ProxyError{SandboxID: e.id, Port: e.port, Code: status, Message: e.message, Hint: e.hint})
 	default:
-		writeError(w, e.status, e.message, e.hint)
+		writeError(w, e.code, e.message, e.hint)
 	}
 }
 
@@ -257,7 +268,7 @@ const maxSigned = 8 << 10
 // for what the tokens have in common is hashed once.
 func (s *Server) signed(r *http.Request) (*target, *refusal) {
 	unsigned := func(message string) (*target, *refusal) {
-		return nil, &refusal{status: http.StatusUnauthorized, message: message}
+		return nil, &refusal{code: fault.Unauthenticated, message: message}
 	}
 	operation := "read"
 	method := r.Method
@@ -299,7 +310,7 @@ func (s *Server) signed(r *http.Request) (*target, *refusal) {
 
 // foreign refuses a proxy request for any other host: this is no open proxy.
 func foreign(r *http.Request) *refusal {
-	return &refusal{status: http.StatusForbidden,
+	return &refusal{code: fault.PermissionDenied,
 		message: "this server is a proxy for its sandboxes only, not for " + strconv.QuoteToASCII(cut(r.Host, 4*maxLabel)),
 		hint:    "name other hosts in NO_PROXY, this server's own too if it is reached through another port or name"}
 }

@@ -281,7 +281,7 @@ func FuzzRoute(f *testing.F) {
 			if got.port < 1 || got.port > 65535 || !named && !signed {
 				t.Fatalf("%s:%d by %q", got.info.ID, got.port, raw)
 			}
-		case refused != nil && (refused.status < 400 || refused.message == ""):
+		case refused != nil && (refused.code.HTTPStatus() < 400 || refused.message == ""):
 			t.Fatalf("%+v", refused)
 		}
 	})

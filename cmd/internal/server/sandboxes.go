@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) ofBox(h boxHandler) teamHandler {
 	return func(w http.ResponseWriter, r *http.Request, team string) {
 		id, ok := sandboxID(r.PathValue("id"))
 		if !ok {
-			writeError(w, http.StatusBadRequest, "Invalid sandbox ID", "")
+			writeError(w, fault.InvalidArgument, "Invalid sandbox ID", "")
 			return
 		}
 		box, err := s.host.Of(r.Context(), team, id)
@@ -90,7 +91,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, team string, v2 
 	case "", protocol.ContextTokenRequired:
 		body.ContextToken = got != ""
 	default:
-		writeError(w, http.StatusBadRequest, "header '"+protocol.HeaderContextToken+"' must be '"+protocol.ContextTokenRequired+"'", "")
+		writeError(w, fault.InvalidArgument, "header '"+protocol.HeaderContextToken+"' must be '"+protocol.ContextTokenRequired+"'", "")
 		return
 	}
 	req := host.CreateRequest{NewSandbox: body, TeamID: team, Secure: v2 || body.Secure != nil && *body.Secure}
@@ -215,7 +216,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, box Sandbox) {
 // resume is what clients called before there was connect: they expect the
 // conflict, and take it for a sandbox that is there.
 func (s *Server) resume(w http.ResponseWriter, _ *http.Request, box Sandbox) {
-	writeError(w, http.StatusConflict, "Sandbox "+strconv.Quote(box.Info().ID)+" is already running", "")
+	writeError(w, fault.Conflict, "Sandbox "+strconv.Quote(box.Info().ID)+" is already running", "")
 }
 
 func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box Sandbox) {
@@ -228,7 +229,7 @@ func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box Sandbox) {
 		seconds = *body.Duration
 	}
 	if seconds < 0 || seconds > maxRefresh {
-		writeError(w, http.StatusBadRequest, "duration must be between 0 and 3600", "")
+		writeError(w, fault.InvalidArgument, "duration must be between 0 and 3600", "")
 		return
 	}
 	if s.extend(w, r, box, max(seconds, minRefresh)) {
@@ -251,7 +252,7 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box Sandbox)
 		return
 	}
 	if body.Timeout == nil {
-		writeError(w, http.StatusBadRequest, "Error when parsing request: timeout is missing", "")
+		writeError(w, fault.InvalidArgument, "Error when parsing request: timeout is missing", "")
 		return
 	}
 	d, err := host.Seconds(*body.Timeout)
@@ -284,9 +285,8 @@ func (s *Server) moved(w http.ResponseWriter, r *http.Request, box Sandbox, err 
 // know: in the message, for E2B's clients show nothing else.
 func writeGone(w http.ResponseWriter, id string, err error) {
 	message := "Sandbox \"" + id + "\" doesn't exist or you don't have access to it"
-	var ended *host.EndedError
-	if errors.As(err, &ended) {
-		message = ended.Error()
+	if why := reasonOf(err); why != "" {
+		message = why
 	}
-	writeError(w, http.StatusNotFound, message, "")
+	writeError(w, fault.NotFound, message, "")
 }

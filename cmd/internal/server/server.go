@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -75,7 +76,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	t, refused := s.route(r)
 	switch {
-	case refused != nil && refused.status == http.StatusBadGateway && tunnelsHTTP(r):
+	case refused != nil && refused.code == fault.SandboxGone && tunnelsHTTP(r):
 		s.refuseInTunnel(w, refused)
 	case refused != nil:
 		refused.write(w)

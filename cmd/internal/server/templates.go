@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) listTemplatesV2(w http.ResponseWriter, r *http.Request, team st
 	q := r.URL.Query()
 	limit, err := number(q, "limit", maxPage)
 	if err != nil || limit == 0 {
-		writeError(w, http.StatusBadRequest, "limit must be a number from 1 on", "")
+		writeError(w, fault.InvalidArgument, "limit must be a number from 1 on", "")
 		return
 	}
 	all, err := s.host.Templates(r.Context(), team)
@@ -71,7 +72,7 @@ func (s *Server) listTemplatesV2(w http.ResponseWriter, r *http.Request, team st
 	if after := q.Get("nextToken"); after != "" {
 		i := slices.IndexFunc(all, func(t host.TemplateInfo) bool { return t.Name == after })
 		if i < 0 {
-			writeError(w, http.StatusBadRequest, errCursor.Error(), "")
+			writeError(w, fault.InvalidArgument, errCursor.Error(), "")
 			return
 		}
 		all = all[i+1:]
@@ -143,5 +144,5 @@ func templateTags(w http.ResponseWriter, _ *http.Request, t host.TemplateInfo) {
 
 // keepTemplate refuses to remove or change what comes with the server.
 func keepTemplate(w http.ResponseWriter, _ *http.Request, t host.TemplateInfo) {
-	writeError(w, http.StatusForbidden, "template "+strconv.Quote(t.Name)+" comes with the server and cannot be changed or deleted", "")
+	writeError(w, fault.PermissionDenied, "template "+strconv.Quote(t.Name)+" comes with the server and cannot be changed or deleted", "")
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -28,7 +29,7 @@ const (
 func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	if strings.HasSuffix(r.Host, ":443") {
 		// What follows would be TLS for a name without a certificate.
-		e := &refusal{status: http.StatusNotImplemented, message: "this server has no TLS: use http:// instead of https:// for its sandboxes",
+		e := &refusal{code: fault.Unimplemented, message: "this server has no TLS: use http:// instead of https:// for its sandboxes",
 			hint: "E2B's SDKs: set E2B_SANDBOX_URL; trpc-agent-go: set E2B_DEBUG=true"}
 		e.write(w)
 		return
