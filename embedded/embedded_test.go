@@ -18,6 +18,7 @@ import (
 	"github.com/cubby-sandbox/cubby/embedded"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
+	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
 // helperVar makes the test binary a program that uses the library, so that a
@@ -284,6 +285,12 @@ func TestOpenFails(t *testing.T) {
 	}{
 		{"no such binary", func(t *testing.T) string { return "/no/such/cubby" }, cubby.CodeUnavailable, "CUBBY_BINARY"},
 		{"another version", func(t *testing.T) string { return script(t, `echo '{"version":"0.0.9"}' >&4`) }, cubby.CodeIncompatible, "0.0.9"},
+		{"another version, which says why in its own form", func(t *testing.T) string {
+			return script(t, `echo '{"error":"this cubby is 0.0.8","version":"0.0.8","mismatch":true}' >&4`)
+		}, cubby.CodeIncompatible, "0.0.8"},
+		{"one that says why it cannot start", func(t *testing.T) string {
+			return script(t, `echo '{"version":"`+version.Build()+`","error":{"code":"conflict","op":"take the folder","message":"taken","hint":"end it"}}' >&4`)
+		}, cubby.CodeConflict, "open: take the folder: taken (end it)"},
 		{"one that crashes", func(t *testing.T) string {
 			return script(t, `printf 'pan' >&2; echo 'ic: boom' >&2; seq 10000 >&2; exit 2`)
 		}, cubby.CodeUnavailable, "panic: boom"},
