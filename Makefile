@@ -54,6 +54,13 @@ test: go-version ## Run every test; as root also install what they need, and run
 test-go: go-version ## Run the Go tests as the user you are
 	@for module in $$($(GO) list -m -f '{{.Dir}}'); do (cd $$module && $(GO) test ./...) || exit 1; done
 
+# The other one of the two newest releases; the rest is tested with cmd's.
+LIBRARY_GO ?= go1.27.4
+
+.PHONY: test-library
+test-library: go-version ## Test the library with another Go release: what needs no sandbox
+	@scripts/test-library $(LIBRARY_GO)
+
 .PHONY: race
 race: go-version ## Run the tests of what needs no sandbox under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race . ./cmd/internal/channel ./cmd/internal/guest/... ./internal/cgroup ./cmd/internal/template ./cmd/internal/doctor ./cmd/internal/store ./cmd/internal/ownerconfig ./cmd/internal/host ./cmd/internal/secret ./cmd/internal/server ./codeexec ./codeexec/artifact ./codeexec/internal/workdir ./codeexec/internal/session ./codeexec/internal/posixws
