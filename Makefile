@@ -5,7 +5,7 @@ export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 export GO       ?= go
 
-GUEST    := cmd/internal/guestbin/guest.zst
+GUEST    := cmd/internal/guestbin/cubby-guest.zst
 LDFLAGS  := -s -w
 # Where cubby begins; see cmd/internal/entry.
 ENTRY    := -E cubby_entry
@@ -32,7 +32,7 @@ bin/cubby-guest: $(GOSRC) | go-version
 
 # The guest travels compressed inside cubby; the file is git-ignored.
 $(GUEST): bin/cubby-guest
-	@$(GO) run ./cmd/internal/guestbin/pack $< $@
+	@$(GO) run ./cmd/internal/packed/pack cmd/internal/guestbin $<
 
 bin/cubby: $(GUEST)
 	scripts/gobuild -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
@@ -95,4 +95,4 @@ cross: go-version ## Compile what each platform gets: everything on Linux amd64 
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin demo-out demo-agent-out $(GUEST)
+	rm -rf bin demo-out demo-agent-out $(basename $(GUEST)).*

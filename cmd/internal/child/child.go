@@ -23,6 +23,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/cmd/internal/server"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
@@ -166,6 +167,7 @@ type private struct {
 	newKey    string
 	recovered int
 
+	guest   *packed.Located
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
@@ -193,7 +195,8 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	opts.Logger.Info("template of this machine's own tools", "python", tools.Python.Path, "node", tools.Node.Path)
-	guest, err := guestBinary(opts.RunDir)
+	guest, file, err := guestBinary(ctx, opts.RunDir)
+	p.guest = file
 	if err != nil {
 		return p, err
 	}
@@ -270,6 +273,9 @@ func (p *private) close() error {
 	}
 	if p.root != nil {
 		errs = append(errs, p.root.Close())
+	}
+	if p.guest != nil {
+		errs = append(errs, p.guest.Close())
 	}
 	if p.store != nil {
 		errs = append(errs, p.store.Close())

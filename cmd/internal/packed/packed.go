@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Program is a program that is packed in the running one. Command pack makes what it is
@@ -92,18 +93,9 @@ type Located struct {
 // Close closes the file, and so lets go of its lock.
 func (l *Located) Close() error { return l.File.Close() }
 
-// Error is a program that could not be provided, with what to do about it.
-type Error struct {
-	Err  error
-	Hint string
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
-
 // Open provides the program: from the file that the environment names, which must fit;
 // from beside the running program; from the cache or the run folder, where it is unpacked
-// if need be; or from a memory file. Its errors are *Error, or ctx's.
+// if need be; or from a memory file. Its errors are *fault.Error, or ctx's.
 func Open(ctx context.Context, p Program, opts Options) (*Located, error) {
 	place := ready.Surroundings(p.Variable)
 	if opts.place != nil {
@@ -170,8 +162,9 @@ func (o *opener) nowhere() error {
 		}
 		why = append(why, string(p.From)+": "+text)
 	}
-	return &Error{
-		Err: fmt.Errorf("%s, which is packed in this program, cannot be unpacked anywhere: %s", o.program.Name, strings.Join(why, "; ")),
+	return &fault.Error{
+		Code: fault.Unavailable,
+		Err:  fmt.Errorf("%s, which is packed in this program, cannot be unpacked anywhere: %s", o.program.Name, strings.Join(why, "; ")),
 		Hint: "give it a folder that only root or this user may write and from which programs can be run: " +
 			"XDG_CACHE_HOME names the cache, TMPDIR the folder for temporary files",
 	}
@@ -197,7 +190,8 @@ func (o *opener) explicit(ctx context.Context) (*Located, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return nil, &Error{
+	return nil, &fault.Error{
+		Code: fault.Unavailable,
 		Err:  fmt.Errorf("%s does not name the %s of this program: %w", o.program.Variable, o.program.Name, err),
 		Hint: "unset " + o.program.Variable + ", or write the one that is packed in this program with `cubby engine unpack DIR`",
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
 
@@ -262,7 +263,7 @@ func TestVariable(t *testing.T) {
 			t.Errorf("%s: taken from %s", path, l.From)
 			continue
 		}
-		e, ok := err.(*Error)
+		e, ok := err.(*fault.Error)
 		if !ok || !strings.Contains(err.Error(), want) || !strings.Contains(e.Hint, "unset CUBBY_ENGINE") {
 			t.Errorf("%s: %v", path, err)
 		}

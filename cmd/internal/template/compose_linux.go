@@ -37,6 +37,9 @@ type Root struct {
 // meant to be the lower side of an overlay. Owners are not set: the skeleton
 // belongs to whoever calls, /home/user included.
 //
+// The guest's file is opened once and bound by that descriptor: guestBinary may be
+// /proc/self/fd/N, of a file that was judged before.
+//
 // A failure leaves nothing mounted.
 func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) (Root, error) {
 	if err := ctx.Err(); err != nil {
@@ -46,11 +49,12 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) 
 	if err != nil {
 		return Root{}, err
 	}
-	guestBinary, err = filepath.EvalSymlinks(guestBinary)
+	guest, err := os.OpenFile(guestBinary, unix.O_PATH, 0)
 	if err != nil {
 		return Root{}, fmt.Errorf("guest binary: %w", err)
 	}
-	if info, err := os.Stat(guestBinary); err != nil {
+	defer guest.Close()
+	if info, err := guest.Stat(); err != nil {
 		return Root{}, fmt.Errorf("guest binary: %w", err)
 	} else if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return Root{}, fmt.Errorf("guest binary %s is not an executable file", guestBinary)
@@ -67,7 +71,7 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) 
 	}
 	root := Root{Dir: dir, Python: tc.Python.Path, Node: tc.Node.Path, Bash: tc.Bash.Path, GuestPath: GuestPath, Path: searchPathFor(tc)}
 	c := &composer{dir: dir}
-	c.build(tc, guestBinary, root.Path)
+	c.build(tc, guest, root.Path)
 	if c.err != nil {
 		return Root{}, errors.Join(fmt.Errorf("composing the root filesystem: %w", c.err), root.Close())
 	}
@@ -143,7 +147,7 @@ type composer struct {
 	err error
 }
 
-func (c *composer) build(tc Toolchain, guestBinary, path string) {
+func (c *composer) build(tc Toolchain, guest *os.File, path string) {
 	for _, d := range []string{"/dev", "/etc", "/home", "/home/user", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
 		"/sys", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/.cubby"} {
 		c.mkdir(d, 0o755)
@@ -164,7 +168,7 @@ func (c *composer) build(tc Toolchain, guestBinary, path string) {
 	c.etc(path)
 
 	c.write(GuestPath, "", 0o755)
-	c.bind(guestBinary, GuestPath)
+	c.bindFile(guest, GuestPath)
 
 	var prefixes []string
 	links := map[string]string{}
@@ -305,15 +309,35 @@ func (c *composer) bind(source, path string) {
 	}
 }
 
+// bindFile does the same with a file that is open.
+func (c *composer) bindFile(file *os.File, path string) {
+	if c.err != nil {
+		return
+	}
+	if err := bindFileReadOnly(file, c.dir+path); err != nil {
+		c.err = fmt.Errorf("binding %s: %w", file.Name(), err)
+	}
+}
+
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
+// A detached copy is made read-only before it is seen anywhere. It is recursive because
+// in a user namespace what is mounted below cannot be separated from it, and private so
+// that neither later mounts of the host come in nor our unmounting goes out.
+const detachedCopy = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
+
 func bindReadOnly(source, target string) error {
-	// A detached copy is made read-only before it is seen anywhere. It is
-	// recursive because in a user namespace what is mounted below cannot be
-	// separated from it, and private so that neither later mounts of the host
-	// come in nor our unmounting goes out.
-	fd, err := unix.OpenTree(unix.AT_FDCWD, source,
-		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, detachedCopy|unix.AT_SYMLINK_NOFOLLOW)
+	return showReadOnly(fd, err, source, target)
+}
+
+func bindFileReadOnly(file *os.File, target string) error {
+	fd, err := unix.OpenTree(int(file.Fd()), "", detachedCopy|unix.AT_EMPTY_PATH)
+	return showReadOnly(fd, err, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), target)
+}
+
+// showReadOnly takes what OpenTree returned for source.
+func showReadOnly(fd int, err error, source, target string) error {
 	if errors.Is(err, unix.ENOSYS) {
 		return bindReadOnlyOld(source, target)
 	}

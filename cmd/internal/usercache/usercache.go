@@ -1,23 +1,21 @@
+//go:build linux
+
 // Package usercache says where Cubby keeps for its user what can be made again.
 package usercache
 
 import (
-	"fmt"
+	"errors"
 	"os"
-	"path/filepath"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
 )
 
-// Dir returns the folder for it, which need not be there: $XDG_CACHE_HOME/cubby or
-// $HOME/.cache/cubby. It is an error where there is no home: users such as nobody
-// have one that is not to be made, and root, who could make it, may have that name
-// in its environment.
+// Dir returns the folder for it, which need not be there: /var/cache/cubby for root, whose
+// $HOME may be another user's, else $XDG_CACHE_HOME/cubby or $HOME/.cache/cubby. It is an
+// error where there is no home: users such as nobody have one that is not to be made.
 func Dir() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
+	if dir := ready.CacheDir(os.Getenv); dir != "" {
+		return dir, nil
 	}
-	if info, err := os.Stat(filepath.Dir(cache)); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("no cache below %s: there is no such folder", filepath.Dir(cache))
-	}
-	return filepath.Join(cache, "cubby"), nil
+	return "", errors.New("this user has no home, and so no cache")
 }

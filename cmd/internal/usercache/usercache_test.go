@@ -1,16 +1,14 @@
+//go:build linux
+
 package usercache
 
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
 func TestDir(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the variables are Linux's")
-	}
 	home := t.TempDir()
 	for _, c := range []struct{ home, xdg, want string }{
 		{home, "", filepath.Join(home, ".cache", "cubby")},
@@ -21,6 +19,9 @@ func TestDir(t *testing.T) {
 	} {
 		t.Setenv("HOME", c.home)
 		t.Setenv("XDG_CACHE_HOME", c.xdg)
+		if os.Geteuid() == 0 {
+			c.want = "/var/cache/cubby" // whatever it has in its environment
+		}
 		if got, err := Dir(); got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q, %v", c, got, err)
 		}
