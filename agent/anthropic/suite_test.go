@@ -14,3 +14,9 @@ func TestSuite(t *testing.T) {
 		return anthropic.New(anthropic.Config{Model: name, BaseURL: s.AnthropicURL(), APIKey: key})
 	})
 }
+
+func TestStreams(t *testing.T) {
+	modeltest.RunRaw(t, modeltest.Messages(), false, func(url string) agent.Model {
+		return anthropic.New(anthropic.Config{Model: "m", BaseURL: url, APIKey: "k"})
+	})
+}

@@ -14,3 +14,9 @@ func TestSuite(t *testing.T) {
 		return openai.New(openai.Config{Model: name, BaseURL: s.OpenAIURL(), APIKey: key})
 	})
 }
+
+func TestStreams(t *testing.T) {
+	modeltest.RunRaw(t, modeltest.Completions(), false, func(url string) agent.Model {
+		return openai.New(openai.Config{Model: "m", BaseURL: url, APIKey: "k"})
+	})
+}
