@@ -94,14 +94,14 @@ type inventory struct {
 // is the one that the model's code needs next.
 func look(ctx context.Context, executor codeexec.CodeExecutor, executionID string) (inventory, bool) {
 	languages := executor.Languages()
-	if !codeexec.Supports(languages, codeexec.Python) {
+	if !slices.Contains(languages, codeexec.Python) {
 		return inventory{}, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, environmentTime)
 	defer cancel()
 	marker := "cubby-environment-" + rand.Text() + " "
 	node := "False"
-	if codeexec.Supports(languages, codeexec.JavaScript) {
+	if slices.Contains(languages, codeexec.JavaScript) {
 		node = "True"
 	}
 	cell := fmt.Sprintf("%s\n_cubby_environment(%q, %s, %s, %s)\ndel _cubby_environment\n", environmentCode, marker, list(knownPackages), list(knownPrograms), node)

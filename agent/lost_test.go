@@ -69,7 +69,7 @@ func TestWhatIsLostIsTold(t *testing.T) {
 		},
 		"behind wrappers": func(t *testing.T) (codeexec.CodeExecutor, func()) {
 			e := open(t, client)
-			wrapped := codeexec.NewEnvInjectingCodeExecutor(e, func(context.Context) map[string]string { return nil })
+			wrapped := codeexec.Observe(e, codeexec.ObserveOptions{})
 			return codeexec.Observe(wrapped, codeexec.ObserveOptions{}), func() { kill(t, e.SandboxID()) }
 		},
 	} {
@@ -118,7 +118,7 @@ func TestWhatIsLostIsTold(t *testing.T) {
 	}
 
 	t.Run("a kernel that died, behind wrappers", func(t *testing.T) {
-		e := codeexec.Observe(codeexec.NewWorkspaceInitExecutor(open(t, client)), codeexec.ObserveOptions{})
+		e := codeexec.Observe(codeexec.Observe(open(t, client), codeexec.ObserveOptions{}), codeexec.ObserveOptions{})
 		m := script(python("x = 1; open('data.txt', 'w').write('changed')"), python("import os; os._exit(3)"), python("print('x' in globals(), open('data.txt').read())"), "ok")
 		a, err := agent.New(m, e)
 		if err != nil {

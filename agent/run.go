@@ -52,7 +52,7 @@ func (w *work) record(kind, language, code string) AuditRecord {
 	if code != "" {
 		sum := sha256.Sum256([]byte(code))
 		r.Language, r.CodeSHA256, r.CodeChars, r.Code = "other", hex.EncodeToString(sum[:]), utf8.RuneCountInString(code), code
-		if codeexec.Supports(w.a.executor.Languages(), language) { // else it is the model's word
+		if slices.Contains(w.a.executor.Languages(), codeexec.NormalizeLanguage(language)) { // else it is the model's word
 			r.Language = codeexec.NormalizeLanguage(language)
 		}
 	}

@@ -1,11 +1,16 @@
+//go:build linux || darwin
+
 package codeexec_test
 
 import (
 	"context"
 	"fmt"
+	"log"
+	"os"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/local"
 )
 
 // What a model wrote becomes blocks: fences of languages that can run count, in
@@ -53,25 +58,42 @@ func ExampleFailureCounter() {
 // Artifacts travel with the context: workspaces stage them from there and save
 // their outputs to it.
 func ExampleWithArtifactService() {
-	ctx := codeexec.WithArtifactService(context.Background(), &artifact.Memory{})
-	ctx = codeexec.WithArtifactSession(ctx, artifact.SessionInfo{AppName: "demo", UserID: "ada", SessionID: "1"})
-	for _, text := range []string{"a,b\n", "a,b\n1,2\n"} {
-		version, err := codeexec.SaveArtifactHelper(ctx, "data.csv", []byte(text), "text/csv")
-		fmt.Println("saved as version", version, err)
-	}
-	name, version, err := codeexec.ParseArtifactRef("data.csv@0")
+	root, err := os.MkdirTemp("", "example-artifacts-")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	a, _, err := codeexec.LoadArtifactHelper(ctx, name, version)
+	defer os.RemoveAll(root)
+	service, session := &artifact.Memory{}, artifact.SessionInfo{AppName: "demo", UserID: "ada", SessionID: "1"}
+	ctx := codeexec.WithArtifactSession(codeexec.WithArtifactService(context.Background(), service), session)
+	if _, err := service.Save(ctx, session, "data.csv", &artifact.Artifact{Data: []byte("a,b\n1,2\n")}); err != nil {
+		log.Fatal(err)
+	}
+	executor, err := local.NewUnsafe(ctx, local.Config{WorkspaceRoot: root})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	fmt.Printf("%s %q\n", a.MIMEType, a.Data)
-	// Output:
-	// saved as version 0 <nil>
-	// saved as version 1 <nil>
-	// text/csv "a,b\n"
+	defer executor.Close()
+	fs := executor.Engine().FS()
+	ws, err := executor.Engine().Manager().CreateWorkspace(ctx, "demo", codeexec.WorkspacePolicy{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := fs.StageInputs(ctx, ws, []codeexec.InputSpec{{From: "artifact://data.csv", To: "work/data.csv"}}); err != nil {
+		log.Fatal(err)
+	}
+	run := codeexec.RunProgramSpec{Cmd: "bash", Args: []string{"-c", "echo 3,4 >> work/data.csv"}}
+	if _, err := executor.Engine().Runner().RunProgram(ctx, ws, run); err != nil {
+		log.Fatal(err)
+	}
+	saved, err := fs.CollectOutputs(ctx, ws, codeexec.OutputSpec{Globs: []string{"work/data.csv"}, Save: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ref := saved.Files[0]
+	a, err := service.Load(ctx, session, ref.SavedAs, new(ref.Version))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s, version %d: %q\n", ref.SavedAs, ref.Version, a.Data)
+	// Output: work/data.csv, version 0: "a,b\n1,2\n3,4\n"
 }

@@ -16,29 +16,6 @@ type CodeBlockDelimiter struct {
 	End   string `json:"end"`
 }
 
-// Presets: what tRPC-Agent's executors take for code when they are not told.
-var (
-	pythonFence   = CodeBlockDelimiter{Start: "```python\n", End: "\n```"}
-	toolCodeFence = CodeBlockDelimiter{Start: "```tool_code\n", End: "\n```"}
-	bashFence     = CodeBlockDelimiter{Start: "```bash\n", End: "\n```"}
-)
-
-// LocalDelimiters returns the fences python and tool_code.
-func LocalDelimiters() []CodeBlockDelimiter {
-	return []CodeBlockDelimiter{pythonFence, toolCodeFence}
-}
-
-// ContainerDelimiters returns the fence tool_code.
-func ContainerDelimiters() []CodeBlockDelimiter { return []CodeBlockDelimiter{toolCodeFence} }
-
-// E2BDelimiters returns the fences python, tool_code and bash.
-func E2BDelimiters() []CodeBlockDelimiter {
-	return []CodeBlockDelimiter{pythonFence, toolCodeFence, bashFence}
-}
-
-// DefaultDelimiter returns a delimiter that is every fence of backticks.
-func DefaultDelimiter() CodeBlockDelimiter { return CodeBlockDelimiter{Start: "```", End: "```"} }
-
 // ExtractOptions say what of a reply is code. The zero value takes every fence
 // in one of the four languages that this package names.
 type ExtractOptions struct {
@@ -85,22 +62,15 @@ func extract(reply string, opts ExtractOptions) []CodeBlock {
 	if len(fences) == 0 && opts.WholeReply {
 		return []CodeBlock{{Code: strings.ReplaceAll(reply, "\r\n", "\n"), Language: opts.WholeLanguage}}
 	}
-	named := slices.ContainsFunc(fences, func(f fence) bool { return f.language != "" && Supports(languages, f.language) })
+	named := slices.ContainsFunc(fences, func(f fence) bool { return f.language != "" && supports(languages, f.language) })
 	var blocks []CodeBlock
 	for _, f := range fences {
-		if !Supports(languages, f.language) || f.language == "" && named && !opts.AllBare {
+		if !supports(languages, f.language) || f.language == "" && named && !opts.AllBare {
 			continue
 		}
 		blocks = append(blocks, CodeBlock{Code: f.code(), Language: f.language})
 	}
 	return blocks
-}
-
-// ExtractCodeBlock returns every block between one delimiter's Start and End,
-// of whatever language, blank ones too. It is tRPC-Agent's function of that
-// name; see [ExtractCodeBlocks] for the one to use.
-func ExtractCodeBlock(input string, delimiter CodeBlockDelimiter) []CodeBlock {
-	return byDelimiters(input, []CodeBlockDelimiter{delimiter})
 }
 
 func notBlank(blocks []CodeBlock) []CodeBlock {

@@ -92,17 +92,17 @@ func TestExtractCodeBlocks(t *testing.T) {
 		"languages of a server of its own": {reply: "```R\na\n```", opts: codeexec.ExtractOptions{Languages: []string{"python", "r"}}, want: blocks{{Code: "a\n", Language: "R"}}},
 		"delimiters: exactly those": {
 			reply: "```python\na\n```\n```tool_code x=1\nb\n```\n```py\nc\n```\n```\nd\n```\n````tool_code\r\ne\r\n````",
-			opts:  codeexec.ExtractOptions{Delimiters: codeexec.ContainerDelimiters()},
+			opts:  codeexec.ExtractOptions{Delimiters: fences("tool_code")},
 			want:  blocks{{Code: "b", Language: "tool_code"}, {Code: "e", Language: "tool_code"}},
 		},
 		"local's preset": {
 			reply: "```python\na\n```\n```bash\nb\n```\n```tool_code\nc\n```",
-			opts:  codeexec.ExtractOptions{Delimiters: codeexec.LocalDelimiters()},
+			opts:  codeexec.ExtractOptions{Delimiters: fences("python", "tool_code")},
 			want:  blocks{{Code: "a", Language: "python"}, {Code: "c", Language: "tool_code"}},
 		},
 		"e2b's preset": {
 			reply: "```python\na\n```\n```bash\nb\n```\n```sh\nc\n```",
-			opts:  codeexec.ExtractOptions{Delimiters: codeexec.E2BDelimiters()},
+			opts:  codeexec.ExtractOptions{Delimiters: fences("python", "tool_code", "bash")},
 			want:  blocks{{Code: "a", Language: "python"}, {Code: "b", Language: "bash"}},
 		},
 		"delimiters that are no fences": {
@@ -127,11 +127,22 @@ func TestExtractCodeBlocks(t *testing.T) {
 	}
 }
 
-// tRPC-Agent's function takes blocks of every language, data and blank ones too.
-func TestExtractCodeBlock(t *testing.T) {
-	got := codeexec.ExtractCodeBlock("```python\na\n```\n```json\n{}\n```\n```\n\n```\n", codeexec.DefaultDelimiter())
-	want := []codeexec.CodeBlock{{Code: "a\n", Language: "python"}, {Code: "{}\n", Language: "json"}, {Code: "\n"}}
-	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+// anyFence is the delimiter that is every fence.
+var anyFence = codeexec.CodeBlockDelimiter{Start: "```", End: "```"}
+
+// fences are delimiters as executors have them.
+func fences(languages ...string) (all []codeexec.CodeBlockDelimiter) {
+	for _, l := range languages {
+		all = append(all, codeexec.CodeBlockDelimiter{Start: "```" + l + "\n", End: "\n```"})
+	}
+	return all
+}
+
+// A delimiter that is every fence takes blocks of data, too, but no blank ones.
+func TestExtractEveryFence(t *testing.T) {
+	got := codeexec.ExtractCodeBlocks("```python\na\n```\n```json\n{}\n```\n```\n\n```\n", codeexec.ExtractOptions{Delimiters: []codeexec.CodeBlockDelimiter{anyFence}})
+	want := []codeexec.CodeBlock{{Code: "a\n", Language: "python"}, {Code: "{}\n", Language: "json"}}
+	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -207,9 +218,9 @@ func FuzzExtract(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, reply, start, end string) {
 		sets := []codeexec.ExtractOptions{
-			{}, {AllBare: true, WholeReply: true}, {Delimiters: codeexec.E2BDelimiters()},
-			{Delimiters: []codeexec.CodeBlockDelimiter{codeexec.DefaultDelimiter()}},
-			{Delimiters: []codeexec.CodeBlockDelimiter{{Start: start, End: end}, codeexec.DefaultDelimiter()}},
+			{}, {AllBare: true, WholeReply: true}, {Delimiters: fences("python", "tool_code", "bash")},
+			{Delimiters: []codeexec.CodeBlockDelimiter{anyFence}},
+			{Delimiters: []codeexec.CodeBlockDelimiter{{Start: start, End: end}, anyFence}},
 		}
 		for i, opts := range sets {
 			rest := strings.ReplaceAll(reply, "\r\n", "\n")

@@ -35,7 +35,7 @@ func (w wrapper) Unwrap() codeexec.CodeExecutor { return w.CodeExecutor }
 // What wraps an executor does not hide what that can do.
 func TestAs(t *testing.T) {
 	inner := &fake{}
-	wrapped := wrapper{codeexec.Observe(codeexec.NewWorkspaceInitExecutor(wrapper{inner}), codeexec.ObserveOptions{})}
+	wrapped := wrapper{codeexec.Observe(codeexec.Observe(wrapper{inner}, codeexec.ObserveOptions{}), codeexec.ObserveOptions{})}
 	if found, ok := codeexec.As[*fake](wrapped); !ok || found != inner {
 		t.Errorf("got %v, %v", found, ok)
 	}

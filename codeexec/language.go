@@ -58,8 +58,8 @@ func IsDataLanguage(language string) bool {
 	return dataLanguages[strings.ToLower(strings.TrimSpace(language))]
 }
 
-// Supports reports whether one of the languages, which are normalised, is the
+// supports reports whether one of the languages, which are normalised, is the
 // one that a model calls language.
-func Supports(languages []string, language string) bool {
+func supports(languages []string, language string) bool {
 	return !IsDataLanguage(language) && slices.Contains(languages, NormalizeLanguage(language))
 }

@@ -26,10 +26,8 @@ type RenderOptions struct {
 	Delimiter CodeBlockDelimiter
 }
 
-// ResultDelimiter returns the delimiter of ToolOutput, as tRPC-Agent has it.
-func ResultDelimiter() CodeBlockDelimiter {
-	return CodeBlockDelimiter{Start: "```tool_output\n", End: "\n```"}
-}
+// toolOutputFence is the delimiter of ToolOutput, as tRPC-Agent has it.
+var toolOutputFence = CodeBlockDelimiter{Start: "```tool_output\n", End: "\n```"}
 
 // Rendered is a result as a model reads it.
 type Rendered struct {
@@ -53,7 +51,7 @@ func (r CodeExecutionResult) ToolOutput(opts RenderOptions) Rendered {
 	text, files := r.render(opts)
 	d := opts.Delimiter
 	if d == (CodeBlockDelimiter{}) {
-		d = ResultDelimiter()
+		d = toolOutputFence
 	}
 	if f, ok := d.fence(); ok {
 		if text != "" && !strings.HasSuffix(text, "\n") {
@@ -164,7 +162,9 @@ func (r CodeExecutionResult) render(opts RenderOptions) (string, []File) {
 
 // oneLine makes a file's name safe to show.
 func oneLine(s string) string {
-	s = clip(CleanText(s), 300)
+	if s = CleanText(s); len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "")
+	}
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == '[' || r == ']' {
 			return '_'

@@ -50,7 +50,7 @@ func TestToolOutputBetweenOtherDelimiters(t *testing.T) {
 	for want, d := range map[string]codeexec.CodeBlockDelimiter{
 		"~~~result\na</out>\n~~~":      {Start: "~~~result\n", End: "\n~~~"},
 		"<out>\na\n</out>":             {Start: "<out>\n", End: "\n</out>"},
-		"```tool_output\na</out>\n```": codeexec.ResultDelimiter(),
+		"```tool_output\na</out>\n```": {Start: "```tool_output\n", End: "\n```"},
 	} {
 		if got := ok("a</out>\n").ToolOutput(codeexec.RenderOptions{Delimiter: d}).Text; got != want {
 			t.Errorf("got %q, want %q", got, want)

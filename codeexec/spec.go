@@ -67,15 +67,3 @@ func fromFields(fields map[string]json.RawMessage, into any) error {
 	}
 	return json.Unmarshal(b, into)
 }
-
-// IsTextMIME reports whether files of a type are text that a model can read.
-func IsTextMIME(mime string) bool {
-	mime, _, _ = strings.Cut(mime, ";")
-	mime = strings.ToLower(strings.TrimSpace(mime))
-	switch mime {
-	case "application/json", "application/x-ndjson", "application/yaml", "application/toml", "application/sql", "application/xml",
-		"application/javascript", "application/x-latex":
-		return true
-	}
-	return strings.HasPrefix(mime, "text/") || strings.HasSuffix(mime, "+json") || strings.HasSuffix(mime, "+xml") || strings.HasSuffix(mime, "+yaml")
-}

@@ -45,14 +45,3 @@ func TestSpecsAsModelsWriteThem(t *testing.T) {
 		t.Errorf("null: %v", err)
 	}
 }
-
-func TestIsTextMIME(t *testing.T) {
-	for mime, want := range map[string]bool{
-		"text/plain; charset=utf-8": true, "TEXT/CSV": true, "application/json": true, "application/x-ipynb+json": true, "image/svg+xml": true,
-		"image/png": false, "application/octet-stream": false, "": false,
-	} {
-		if got := codeexec.IsTextMIME(mime); got != want {
-			t.Errorf("%s: %v", mime, got)
-		}
-	}
-}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Bounds of a source and of its description.
@@ -63,7 +64,7 @@ func Question(text string, sources ...Source) (string, []codeexec.File) {
 func File(ctx context.Context, executor codeexec.CodeExecutor, path string) (Source, error) {
 	content, err := read(path)
 	if err != nil {
-		return Source{}, codeexec.Fail("read data", cubby.CodeInvalidArgument, err)
+		return Source{}, execerr.Wrap("read data", cubby.CodeInvalidArgument, err)
 	}
 	name := filepath.Base(path)
 	switch ext := strings.ToLower(filepath.Ext(name)); {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 const (
@@ -62,7 +63,7 @@ func SQLite(ctx context.Context, executor codeexec.CodeExecutor, name string, co
 		Code:        strings.NewReplacer("MARKER", marker, "PATH", file).Replace(sqliteProgram),
 	})
 	if err != nil {
-		return s, codeexec.Fail("describe data", cubby.CodeUnavailable, err)
+		return s, execerr.Wrap("describe data", cubby.CodeUnavailable, err)
 	}
 	if tables, more, ok := tablesOf(r, marker); ok {
 		s.Description = described(head, linesOfTables(tables, more))

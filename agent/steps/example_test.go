@@ -94,7 +94,10 @@ func ExampleExecute() {
 // parse_error(error_message)
 func ExampleExplain() {
 	code := "total = 10\ncount = 0\nprint(total / count)"
-	e := codeexec.ParseError("python", "Traceback (most recent call last):\n  File \"code.py\", line 3, in <module>\n    print(total / count)\n          ~~~~~~^~~~~~~\nZeroDivisionError: division by zero\n")
+	e := &codeexec.ExecutionError{
+		Type: "ZeroDivisionError", Message: "division by zero", Line: 3,
+		Traceback: "Traceback (most recent call last):\n  File \"code.py\", line 3, in <module>\n    print(total / count)\n          ~~~~~~^~~~~~~\nZeroDivisionError: division by zero\n",
+	}
 	fmt.Println(steps.Explain(e, code))
 	// Output:
 	// ZeroDivisionError in line 3: division by zero

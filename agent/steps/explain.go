@@ -48,8 +48,8 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
-// Explain explains an error of code. For an error of which only the text is
-// there, see [codeexec.ParseError]. It returns nil for nil.
+// Explain explains an error of code, as an executor's result has it. It returns
+// nil for nil.
 func Explain(e *codeexec.ExecutionError, code string) *Explanation {
 	if e == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Box holds tools. It is safe for concurrent use. It owns nothing that would
@@ -39,7 +39,7 @@ func Memory() *Box { return &Box{&memory{tools: map[string]Kept{}}} }
 func Open(dir string) (*Box, error) {
 	s, err := openFolder(dir)
 	if err != nil {
-		return nil, codeexec.Fail("open toolbox", cubby.CodeInvalidArgument, err)
+		return nil, execerr.Wrap("open toolbox", cubby.CodeInvalidArgument, err)
 	}
 	return &Box{s}, nil
 }
@@ -48,7 +48,7 @@ func Open(dir string) (*Box, error) {
 // is taken by other code is refused (conflict): Remove that first. The same once
 // more is nothing new.
 func (b *Box) Keep(ctx context.Context, k Kept) (Kept, error) {
-	fail := func(err error) (Kept, error) { return Kept{}, codeexec.Fail("keep tool", cubby.CodeInternal, err) }
+	fail := func(err error) (Kept, error) { return Kept{}, execerr.Wrap("keep tool", cubby.CodeInternal, err) }
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
@@ -88,32 +88,32 @@ func (b *Box) Keep(ctx context.Context, k Kept) (Kept, error) {
 // what is kept was changed since.
 func (b *Box) Get(ctx context.Context, name string) (Kept, error) {
 	if err := ctx.Err(); err != nil {
-		return Kept{}, codeexec.Fail("get tool", cubby.CodeInternal, err)
+		return Kept{}, execerr.Wrap("get tool", cubby.CodeInternal, err)
 	}
 	if !toolName.MatchString(name) {
-		return Kept{}, codeexec.Fail("get tool", cubby.CodeNotFound, notFound(name))
+		return Kept{}, execerr.Wrap("get tool", cubby.CodeNotFound, notFound(name))
 	}
 	k, err := b.store.get(name)
-	return k, codeexec.Fail("get tool", cubby.CodeInternal, err)
+	return k, execerr.Wrap("get tool", cubby.CodeInternal, err)
 }
 
 // List returns the tools by name. If some cannot be read it returns the others,
 // and an error that names them.
 func (b *Box) List(ctx context.Context) ([]Kept, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, codeexec.Fail("list tools", cubby.CodeInternal, err)
+		return nil, execerr.Wrap("list tools", cubby.CodeInternal, err)
 	}
 	all, err := b.store.list()
-	return all, codeexec.Fail("list tools", cubby.CodeInternal, err)
+	return all, execerr.Wrap("list tools", cubby.CodeInternal, err)
 }
 
 // Remove removes the tool of a name, also one that cannot be read.
 func (b *Box) Remove(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
-		return codeexec.Fail("remove tool", cubby.CodeInternal, err)
+		return execerr.Wrap("remove tool", cubby.CodeInternal, err)
 	}
 	if !toolName.MatchString(name) {
-		return codeexec.Fail("remove tool", cubby.CodeNotFound, notFound(name))
+		return execerr.Wrap("remove tool", cubby.CodeNotFound, notFound(name))
 	}
-	return codeexec.Fail("remove tool", cubby.CodeInternal, b.store.remove(name))
+	return execerr.Wrap("remove tool", cubby.CodeInternal, b.store.remove(name))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -67,7 +68,7 @@ func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept
 	marker := "cubby-result-" + rand.Text() + ":"
 	payload, err := json.Marshal(map[string]any{"name": k.Name, "function": k.Function, "code": k.Code, "args": args, "marker": marker})
 	if err != nil {
-		return Result{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return Result{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	program := pythonCall
 	if k.Language == codeexec.JavaScript {
@@ -89,7 +90,7 @@ func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept
 		}
 	}
 	if err != nil {
-		return r, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return r, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	if !said {
 		return r, fmt.Errorf("%s: %w", op, unsaid(ran))

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent/internal/source"
@@ -52,7 +53,7 @@ type pythonFact struct {
 
 // python looks at Python with the executor's own.
 func (v *Validator) python(ctx context.Context, src *source.Source) (sightings, error) {
-	if v.executor == nil || !codeexec.Supports(v.executor.Languages(), codeexec.Python) {
+	if v.executor == nil || !slices.Contains(v.executor.Languages(), codeexec.Python) {
 		return unchecked(codeexec.Python), nil
 	}
 	marker := "cubby-validate-" + rand.Text() + " "

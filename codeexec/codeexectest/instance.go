@@ -1,7 +1,6 @@
 package codeexectest
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -53,8 +52,7 @@ func (s suite) instance(t *testing.T) {
 	})
 	t.Run("wrappers pass it on, and are looked through", func(t *testing.T) {
 		wrapped := codeexec.Observe(e, codeexec.ObserveOptions{})
-		wrapped = codeexec.NewEnvInjectingCodeExecutor(wrapped, func(context.Context) map[string]string { return nil })
-		wrapped = codeexec.NewWorkspaceInitExecutor(wrapped)
+		wrapped = codeexec.Observe(wrapped, codeexec.ObserveOptions{})
 		if r := runIn(t, wrapped, in("a", "1")); r.Instance != first.Instance {
 			t.Errorf("got %+v, want %+v", r.Instance, first.Instance)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 )
 
 // WorkspaceTraits say what an engine's workspaces differ in.
@@ -394,7 +395,7 @@ func (w workspaces) stageInputs(t *testing.T) {
 	ctx := codeexec.WithArtifactSession(codeexec.WithArtifactService(t.Context(), store), info)
 	save := func(content string) {
 		t.Helper()
-		if _, err := codeexec.SaveArtifactHelper(ctx, "data.csv", []byte(content), "text/csv"); err != nil {
+		if _, err := artifactctx.Save(ctx, "data.csv", []byte(content), "text/csv"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -325,7 +325,7 @@ func TestOpened(t *testing.T) {
 	}
 	e := open(t, Config{
 		Binds: []string{dir + ":/data:ro"}, Network: "host", User: "65534:65534", Env: map[string]string{"MINE": "a b"}, NamePrefix: "mine-",
-		Labels: map[string]string{"x": "y"}, CPUs: 0.5, MaxPIDs: 50, WorkspaceRoot: "/tmp/elsewhere", Delimiters: codeexec.ContainerDelimiters(),
+		Labels: map[string]string{"x": "y"}, CPUs: 0.5, MaxPIDs: 50, WorkspaceRoot: "/tmp/elsewhere", Delimiters: []codeexec.CodeBlockDelimiter{{Start: "```tool_code\n", End: "\n```"}},
 	})
 	r := mustRun(t, e, bash("id -u; cat /data/in; echo; echo x 2>/dev/null > /data/out; ls /data; echo $MINE; pwd | cut -d/ -f1-3"))
 	wantOutput(t, r, "65534\nfrom the host\nin\na b\n/tmp/elsewhere\n")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 var (
@@ -155,7 +156,7 @@ func (b *box) start(ctx context.Context) error {
 	l, err := newLink(ctx, conn.Conn, conn.Reader)
 	if err != nil {
 		if ctx.Err() != nil {
-			return codeexec.Fail(op, cubby.CodeTimeout, context.Cause(ctx))
+			return execerr.Wrap(op, cubby.CodeTimeout, context.Cause(ctx))
 		}
 		return b.gone(op, l, err)
 	}

@@ -111,7 +111,8 @@ type Config struct {
 	HostInputs string
 
 	// Delimiters is what CodeBlockDelimiters returns; nil means every fence in a
-	// language that the image has. See [codeexec.ContainerDelimiters].
+	// language that the image has. tRPC-Agent's container executor takes the fence
+	// tool_code only.
 	Delimiters []codeexec.CodeBlockDelimiter
 	// Logger takes what happens to containers and images; nil discards it.
 	// Executions are logged by [codeexec.Observe].

@@ -17,7 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // What can go wrong with Docker. Each comes wrapped in a *cubby.Error of the code
@@ -56,10 +56,10 @@ func (d *docker) explain(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	if _, ok := errors.AsType[*cubby.Error](err); ok {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	if ctx.Err() != nil {
-		return codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+		return execerr.Wrap(op, cubby.CodeCanceled, context.Cause(ctx))
 	}
 	if client.IsErrConnectionFailed(err) || errors.Is(err, net.ErrClosed) || isDial(err) || strings.Contains(err.Error(), plainToTLS) {
 		return d.unreachable(op, err)

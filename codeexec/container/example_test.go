@@ -12,7 +12,9 @@ import (
 // A model's reply, run in a container, and what the model is told.
 func Example() {
 	ctx := context.Background()
-	ex, err := container.New(ctx, container.Config{Image: "python:3-slim", Delimiters: codeexec.ContainerDelimiters()})
+	ex, err := container.New(ctx, container.Config{
+		Image: "python:3-slim", Delimiters: []codeexec.CodeBlockDelimiter{{Start: "```tool_code\n", End: "\n```"}},
+	})
 	if err != nil {
 		log.Fatal(err) // it says what is missing, and how to get it
 	}

@@ -12,27 +12,29 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // ExecuteCode implements [codeexec.CodeExecutor]. Blocks run one after another in
 // the folder work of the execution id's workspace (the one that is kept, see
 // [codeexec.WorkspacePolicy]), each a process of its own.
 func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return codeexec.RelayOutput(ctx, in, e.execute)
+	return backend.RelayOutput(ctx, in, e.execute)
 }
 
 func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	const op = "execute code"
-	x := &execute{e: e, in: in, blocks: in.Blocks(), result: codeexec.ResultBuilder{MaxOutput: int(e.cfg.MaxOutput), OnOutput: in.OnOutput}}
+	x := &execute{e: e, in: in, blocks: in.Blocks(), result: backend.ResultBuilder{MaxOutput: int(e.cfg.MaxOutput), OnOutput: in.OnOutput}}
 	ctx, done, err := e.begin(ctx, op)
 	if err != nil {
 		return x.result.Result(), err
 	}
 	defer done()
 	if err := workdir.CheckID(in.ExecutionID); err != nil {
-		return x.result.Result(), codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return x.result.Result(), execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	err = x.all(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -43,7 +45,7 @@ func (e *Executor) execute(ctx context.Context, in codeexec.CodeExecutionInput) 
 	if x.limit != "" && (result.Limit == "" || result.Limit == "output") {
 		result.Limit = x.limit
 	}
-	return result, codeexec.Fail(op, cubby.CodeInternal, err)
+	return result, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // execute is one ExecuteCode.
@@ -51,7 +53,7 @@ type execute struct {
 	e      *Executor
 	in     codeexec.CodeExecutionInput
 	blocks []codeexec.CodeBlock
-	result codeexec.ResultBuilder
+	result backend.ResultBuilder
 	limit  string // that was hit, if it is none that result knows
 	lost   bool   // the files of before
 	box    *box
@@ -75,7 +77,7 @@ func (x *execute) all(ctx context.Context) (err error) {
 	var p workdir.Packer
 	defer p.Close()
 	if err := x.pack(&p); err != nil {
-		return codeexec.Fail("put input files", cubby.CodeInvalidArgument, err)
+		return execerr.Wrap("put input files", cubby.CodeInvalidArgument, err)
 	}
 	x.root = path.Join(x.e.cfg.WorkspaceRoot, workdir.PersistentName(x.in.ExecutionID))
 	x.dir = path.Join(x.root, codeexec.DirWork)
@@ -223,7 +225,7 @@ func (x *execute) each(ctx context.Context) error {
 // runs reports whether a block is to be run: it has code, in a language that is
 // there.
 func (x *execute) runs(b codeexec.CodeBlock) bool {
-	return strings.TrimSpace(b.Code) != "" && codeexec.Supports(x.e.languages, b.Language)
+	return strings.TrimSpace(b.Code) != "" && slices.Contains(x.e.languages, codeexec.NormalizeLanguage(b.Language))
 }
 
 // blockName is the file of a block. It lies beside the code's own files, so that
@@ -433,7 +435,7 @@ func (b *box) failure(op string, err error) error {
 	case b.link.cause() != nil:
 		return b.gone(op, b.link, b.link.cause())
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, err)
+	return execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // unpack runs a program that extracts an archive from its input.
@@ -461,7 +463,7 @@ func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader, most
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+			return execerr.Wrap(op, cubby.CodeCanceled, context.Cause(ctx))
 		}
 		return b.failure(op, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Executor runs code in containers, one for each execution id. It is safe for
@@ -106,7 +107,7 @@ func (e *Executor) Engine() codeexec.Engine {
 // spaces returns the engine of an execution id's workspaces.
 func (e *Executor) spaces(ctx context.Context, id string, create bool) (codeexec.Engine, func(), error) {
 	if err := workdir.CheckID(id); err != nil {
-		return nil, nil, codeexec.Fail("find container", cubby.CodeInvalidArgument, err)
+		return nil, nil, execerr.Wrap("find container", cubby.CodeInvalidArgument, err)
 	}
 	p, leave, err := e.enter(ctx, id, create)
 	if err != nil {

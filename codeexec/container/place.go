@@ -10,6 +10,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // place is where an execution id's code and workspaces are: a container that no
@@ -86,7 +87,7 @@ func (p *place) resident(ctx context.Context) (*box, error) {
 	case p.lock <- struct{}{}:
 		defer func() { <-p.lock }()
 	case <-ctx.Done():
-		return nil, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+		return nil, execerr.Wrap(op, cubby.CodeCanceled, context.Cause(ctx))
 	}
 	ctx, cancel := p.e.join(ctx)
 	defer cancel()
@@ -101,7 +102,7 @@ func (p *place) resident(ctx context.Context) (*box, error) {
 		b = nil
 	}
 	if ctx.Err() != nil {
-		return nil, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+		return nil, execerr.Wrap(op, cubby.CodeCanceled, context.Cause(ctx))
 	}
 	if b == nil {
 		var err error
@@ -152,7 +153,7 @@ func (e *Executor) enter(ctx context.Context, id string, create bool) (p *place,
 		select {
 		case <-time.After(waitTime):
 		case <-ctx.Done():
-			return nil, nil, codeexec.Fail(op, cubby.CodeCanceled, context.Cause(ctx))
+			return nil, nil, execerr.Wrap(op, cubby.CodeCanceled, context.Cause(ctx))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
 )
 
@@ -174,7 +175,7 @@ func (c Config) resolve() (x e2bexec.Config, release func(), err error) {
 		x.Fresh = e2bexec.FreshContext
 	}
 	if x.Delimiters == nil {
-		x.Delimiters = codeexec.E2BDelimiters()
+		x.Delimiters = backend.Fences("python", "tool_code", "bash")
 	}
 	if d := x.Describe; d.Isolation == "" && !d.NetworkAllowed {
 		x.Describe.Isolation, x.Describe.NetworkAllowed = "remote", true

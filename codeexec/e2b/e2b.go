@@ -29,6 +29,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // newTimeout bounds New, which has no context.
@@ -51,7 +52,7 @@ func New(opts ...Option) (*CodeExecutor, error) {
 		option(&o)
 	}
 	if o.err != nil {
-		return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, o.err)
+		return nil, execerr.Wrap(opCreate, cubby.CodeInvalidArgument, o.err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), newTimeout)
 	defer cancel()
@@ -66,7 +67,7 @@ const opCreate = "create executor"
 func Create(ctx context.Context, cfg Config) (*CodeExecutor, error) {
 	if cfg.SandboxID == "" {
 		if err := cfg.checkTemplate(); err != nil {
-			return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, err)
+			return nil, execerr.Wrap(opCreate, cubby.CodeInvalidArgument, err)
 		}
 	}
 	return open(ctx, opCreate, cfg, nil)
@@ -91,7 +92,7 @@ func Attach(ctx context.Context, cfg Config) (*CodeExecutor, error) {
 // another. One that is paused is not replaced.
 func CreateOrRecreate(ctx context.Context, cfg Config, onRecreate func(oldID string)) (*CodeExecutor, error) {
 	if err := cfg.checkTemplate(); err != nil {
-		return nil, codeexec.Fail(opCreate, cubby.CodeInvalidArgument, err)
+		return nil, execerr.Wrap(opCreate, cubby.CodeInvalidArgument, err)
 	}
 	return open(ctx, opCreate, cfg, func(x *e2bexec.Config) { x.Recreate, x.OnRecreate = true, onRecreate })
 }
@@ -99,7 +100,7 @@ func CreateOrRecreate(ctx context.Context, cfg Config, onRecreate func(oldID str
 func open(ctx context.Context, op string, cfg Config, change func(*e2bexec.Config)) (*CodeExecutor, error) {
 	c, release, err := cfg.resolve()
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	if change != nil {
 		change(&c)
@@ -107,7 +108,7 @@ func open(ctx context.Context, op string, cfg Config, change func(*e2bexec.Confi
 	x, err := e2bexec.Open(ctx, c)
 	if err != nil {
 		release()
-		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return nil, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	return &CodeExecutor{x}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/e2bexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Defaults of [PoolConfig].
@@ -55,11 +56,11 @@ func NewPool(ctx context.Context, cfg Config, pool PoolConfig) (*Pool, error) {
 		err = cfg.checkTemplate()
 	}
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	c, release, err := cfg.resolve()
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	shut := c.OnClose
 	c.OnClose = nil // what it ends is the pool's

@@ -21,6 +21,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // engine implements [codeexec.Engine] in a folder of this machine.
@@ -168,7 +169,7 @@ type manager struct{ e *engine }
 func (m manager) CreateWorkspace(ctx context.Context, execID string, policy codeexec.WorkspacePolicy) (codeexec.Workspace, error) {
 	const op = "create workspace"
 	ws, err := m.create(ctx, execID, policy)
-	return ws, codeexec.Fail(op, cubby.CodeInternal, err)
+	return ws, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 func (m manager) create(ctx context.Context, execID string, policy codeexec.WorkspacePolicy) (codeexec.Workspace, error) {
@@ -265,9 +266,9 @@ func (t tree) writeRecord(rec *workdir.Record) error {
 func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 	const op = "clean up workspace"
 	if _, err := m.e.name(ws); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
+	return execerr.Wrap(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
 }
 
 // CleanupID implements [codeexec.WorkspaceManager]. It knows the workspaces that
@@ -276,14 +277,14 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	const op = "clean up workspaces"
 	e := m.e
 	if err := workdir.CheckID(execID); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	e.mu.Lock()
 	all := slices.Clone(e.made[execID])
 	closed := e.closed
 	e.mu.Unlock()
 	if closed {
-		return codeexec.Fail(op, cubby.CodeConflict, errClosed)
+		return execerr.Wrap(op, cubby.CodeConflict, errClosed)
 	}
 	kept := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.WorkspaceRoot, workdir.PersistentName(execID))}
 	if !slices.Contains(all, kept) {
@@ -293,7 +294,7 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	for _, ws := range all {
 		errs = append(errs, e.cleanup(ctx, ws))
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, errors.Join(errs...))
+	return execerr.Wrap(op, cubby.CodeInternal, errors.Join(errs...))
 }
 
 func (e *engine) cleanup(ctx context.Context, ws codeexec.Workspace) error {

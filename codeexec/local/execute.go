@@ -14,7 +14,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // maxCode bounds the code of one call, in bytes.
@@ -26,10 +28,10 @@ const maxShown = 64 << 20
 // ExecuteCode implements [codeexec.CodeExecutor]. See [UnsafeExecutor.ExecuteCode].
 func (e *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	const op = "execute code"
-	b := codeexec.ResultBuilder{MaxOutput: e.cfg.MaxOutput, OnOutput: in.OnOutput}
+	b := backend.ResultBuilder{MaxOutput: e.cfg.MaxOutput, OnOutput: in.OnOutput}
 	leave, err := e.enter(ctx)
 	if err != nil {
-		return b.Result(), codeexec.Fail(op, cubby.CodeInternal, err)
+		return b.Result(), execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer leave()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -38,7 +40,7 @@ func (e *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) 
 	defer stop()
 
 	res, err := e.execute(ctx, in, &b)
-	return res, codeexec.Fail(op, cubby.CodeInternal, err)
+	return res, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // enter waits for the turn of a call, and makes Close wait for its end.
@@ -68,7 +70,7 @@ func (e *core) enter(ctx context.Context) (leave func(), err error) {
 	return nil, err
 }
 
-func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *codeexec.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
+func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *backend.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
 	blocks := in.Blocks()
 	size := 0
 	for _, block := range blocks {
@@ -136,7 +138,7 @@ func (e *core) instance(p *place, id string) (i codeexec.Instance, lost bool, er
 }
 
 // block runs one block.
-func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.CodeBlock, b *codeexec.ResultBuilder) error {
+func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.CodeBlock, b *backend.ResultBuilder) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -146,7 +148,7 @@ func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.Code
 		k.EndUnsupported(e.languages)
 		return nil
 	}
-	spec, err := codeexec.BuildBlockSpec(idx, block)
+	spec, err := backend.BuildBlockSpec(idx, block)
 	if err != nil {
 		return err
 	}
@@ -285,7 +287,7 @@ func (p *place) close() error {
 
 // writeCode writes a block's file next to the files that it works on, so that
 // imports find their neighbours, and never over one of them.
-func (p *place) writeCode(spec codeexec.BlockSpec, code string) (name string, err error) {
+func (p *place) writeCode(spec backend.BlockSpec, code string) (name string, err error) {
 	name = spec.File
 	f, err := p.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(spec.Mode))
 	if errors.Is(err, fs.ErrExist) {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 type files struct{ e *engine }
@@ -22,17 +24,17 @@ func (f files) PutFiles(_ context.Context, ws codeexec.Workspace, put []codeexec
 	const op = "put files"
 	t, err := f.e.open(ws)
 	if err != nil {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer t.root.Close()
 	var p workdir.Packer
 	defer p.Close()
 	for _, file := range put {
 		if err := p.AddFile(file.Path, file.Content, file.Mode); err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 		}
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, unpack(t.root, &p))
+	return execerr.Wrap(op, cubby.CodeInternal, unpack(t.root, &p))
 }
 
 // StageDirectory implements [codeexec.WorkspaceFS]. It copies always: a link to
@@ -41,15 +43,15 @@ func (f files) StageDirectory(_ context.Context, ws codeexec.Workspace, src, to 
 	const op = "stage directory"
 	t, err := f.e.open(ws)
 	if err != nil {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer t.root.Close()
 	var p workdir.Packer
 	defer p.Close()
 	if err := p.AddHost(src, to, opt.ReadOnly); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, unpack(t.root, &p))
+	return execerr.Wrap(op, cubby.CodeInternal, unpack(t.root, &p))
 }
 
 // StageInputs implements [codeexec.WorkspaceFS].
@@ -57,13 +59,13 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	const op = "stage inputs"
 	t, err := f.e.open(ws)
 	if err != nil {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer t.root.Close()
 	inputs := make([]workdir.Input, len(specs))
 	for i, spec := range specs {
 		if inputs[i], err = workdir.ParseInput(spec); err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 		}
 	}
 	if len(inputs) == 0 {
@@ -87,23 +89,23 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 			moved = append(moved, in)
 		}
 		if err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, fmt.Errorf("input %.200q: %w", in.From, err))
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, fmt.Errorf("input %.200q: %w", in.From, err))
 		}
 		rec.AddInput(in, version, now)
 	}
 	if err := unpack(t.root, &p); err != nil {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	// These may come from what was just unpacked.
 	for _, in := range moved {
 		if err := context.Cause(ctx); err != nil {
-			return codeexec.Fail(op, cubby.CodeCanceled, err)
+			return execerr.Wrap(op, cubby.CodeCanceled, err)
 		}
 		if err := t.move(in); err != nil {
-			return codeexec.Fail(op, cubby.CodeInternal, fmt.Errorf("input %.200q: %w", in.From, err))
+			return execerr.Wrap(op, cubby.CodeInternal, fmt.Errorf("input %.200q: %w", in.From, err))
 		}
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, f.e.keep(ws, t, rec))
+	return execerr.Wrap(op, cubby.CodeInternal, f.e.keep(ws, t, rec))
 }
 
 // addArtifact packs an artifact: its pinned version, the one that was asked for,
@@ -113,7 +115,7 @@ func addArtifact(ctx context.Context, p *workdir.Packer, rec *workdir.Record, in
 	if version == nil && in.Pin {
 		version = rec.Pinned(in.Path)
 	}
-	a, loaded, err := codeexec.LoadArtifactHelper(ctx, in.Path, version)
+	a, loaded, err := artifactctx.Load(ctx, in.Path, version)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +177,7 @@ func (f files) Collect(ctx context.Context, ws codeexec.Workspace, patterns []st
 	const op = "collect"
 	c, t, err := f.collect(ctx, ws, codeexec.OutputSpec{Globs: patterns, Inline: true})
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer t.root.Close()
 	return c.Files(), nil
@@ -184,12 +186,12 @@ func (f files) Collect(ctx context.Context, ws codeexec.Workspace, patterns []st
 // CollectOutputs implements [codeexec.WorkspaceFS].
 func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec codeexec.OutputSpec) (codeexec.OutputManifest, error) {
 	const op = "collect outputs"
-	if _, ok := codeexec.ArtifactServiceFromContext(ctx); spec.Save && !ok {
-		return codeexec.OutputManifest{}, codeexec.Fail(op, cubby.CodeInvalidArgument, codeexec.ErrNoArtifacts)
+	if _, ok := artifactctx.Service(ctx); spec.Save && !ok {
+		return codeexec.OutputManifest{}, execerr.Wrap(op, cubby.CodeInvalidArgument, codeexec.ErrNoArtifacts)
 	}
 	c, t, err := f.collect(ctx, ws, spec)
 	if err != nil {
-		return codeexec.OutputManifest{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return codeexec.OutputManifest{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer t.root.Close()
 	m, err := c.Manifest(ctx)
@@ -198,7 +200,7 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 		rec.AddOutput(spec, m, time.Now())
 		err = f.e.keep(ws, t, rec)
 	}
-	return m, codeexec.Fail(op, cubby.CodeInternal, err)
+	return m, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // collect returns the tree to be closed by the caller.

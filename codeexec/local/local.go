@@ -44,7 +44,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Defaults of [Config].
@@ -152,7 +154,7 @@ var errClosed = &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the exec
 func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 	const op = "new local executor"
 	if err := context.Cause(ctx); err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeCanceled, err)
+		return nil, execerr.Wrap(op, cubby.CodeCanceled, err)
 	}
 	if !supported {
 		return nil, &cubby.Error{
@@ -160,7 +162,7 @@ func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 			Hint: "use codeexec/container or codeexec/e2b",
 		}
 	}
-	invalid := func(err error) error { return codeexec.Fail(op, cubby.CodeInvalidArgument, err) }
+	invalid := func(err error) error { return execerr.Wrap(op, cubby.CodeInvalidArgument, err) }
 	if cfg.Timeout < 0 || cfg.SessionTimeout < 0 || cfg.MaxOutput < 0 || cfg.MaxPrograms < 0 || cfg.MaxOpenFiles < 0 {
 		return nil, invalid(errors.New("a bound is negative"))
 	}
@@ -169,7 +171,7 @@ func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, cubby.DefaultMaxOutput)
 	cfg.MaxPrograms = cmp.Or(cfg.MaxPrograms, defaultMaxPrograms)
 	if cfg.Delimiters == nil {
-		cfg.Delimiters = codeexec.LocalDelimiters()
+		cfg.Delimiters = backend.Fences("python", "tool_code")
 	}
 	en, err := newEngine(cfg)
 	if err != nil {
@@ -180,7 +182,7 @@ func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 	}
 	e := &core{cfg: en.cfg, engine: en, interpreters: map[string]*interpreter{}}
 	if err := e.findInterpreters(); err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return nil, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	if cfg.WorkDir != "" {
 		if e.cfg.WorkDir, err = filepath.Abs(cfg.WorkDir); err != nil {
@@ -195,7 +197,7 @@ func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 	observed := codeexec.Observe(e, codeexec.ObserveOptions{Logger: cfg.Logger, Backend: "unsafe_local"})
 	own, err := codeexec.EngineOf(observed)
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	return &UnsafeExecutor{core: e, observed: observed, engine: own}, nil
 }
@@ -207,7 +209,7 @@ func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
 // execution ids share a WorkDir; without one each call has its own folder, and
 // the results' Instance is the zero value.
 func (e *UnsafeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return codeexec.RelayOutput(ctx, in, e.observed.ExecuteCode)
+	return backend.RelayOutput(ctx, in, e.observed.ExecuteCode)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].

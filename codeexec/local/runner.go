@@ -18,6 +18,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Bounds of what a program is started with, in bytes; Linux has 128 KiB for each
@@ -34,7 +35,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 	const op = "run program"
 	s, missing, err := r.start(ctx, ws, codeexec.InteractiveProgramSpec{RunProgramSpec: spec}, false)
 	if err != nil {
-		return codeexec.RunResult{ExitCode: -1}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return codeexec.RunResult{ExitCode: -1}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	if missing != nil {
 		return *missing, nil
@@ -46,7 +47,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 			res = ended
 		}
 	}
-	return res, codeexec.Fail(op, cubby.CodeInternal, err)
+	return res, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // StartProgram implements [codeexec.ProgramRunner].
@@ -57,11 +58,11 @@ func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec co
 		err = &cubby.Error{Code: cubby.CodeNotFound, Err: errors.New(strings.TrimSpace(missing.Stderr))}
 	}
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	if spec.Stdin != "" {
 		if err := s.Write(spec.Stdin, false); err != nil {
-			return nil, codeexec.Fail(op, cubby.CodeInternal, errors.Join(err, s.Close()))
+			return nil, execerr.Wrap(op, cubby.CodeInternal, errors.Join(err, s.Close()))
 		}
 	}
 	return s, nil

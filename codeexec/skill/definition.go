@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Definition is a tool as a model's provider wants it. The schemas are JSON
@@ -57,7 +57,7 @@ func define[In, Out any](name, description string, call func(context.Context, In
 				return nil, err
 			}
 			b, err := json.Marshal(out)
-			return b, codeexec.Fail(name, cubby.CodeInternal, err)
+			return b, execerr.Wrap(name, cubby.CodeInternal, err)
 		},
 	}
 }

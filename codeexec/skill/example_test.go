@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/local"
 	"github.com/cubby-sandbox/cubby/codeexec/skill"
 )
@@ -36,7 +37,7 @@ func Example() {
 	}
 	defer tools.Close()
 	ctx = codeexec.WithArtifactService(ctx, &artifact.Memory{})
-	if _, err := codeexec.SaveArtifactHelper(ctx, "weather.csv", []byte("day,rain\n1,0.4\n2,1.5\n"), "text/csv"); err != nil {
+	if _, err := artifactctx.Save(ctx, "weather.csv", []byte("day,rain\n1,0.4\n2,1.5\n"), "text/csv"); err != nil {
 		log.Fatal(err)
 	}
 

@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 const (
@@ -51,7 +51,7 @@ func NewFolders(roots ...string) (*Folders, error) {
 	for _, root := range roots {
 		abs, err := filepath.Abs(root)
 		if err != nil {
-			return nil, codeexec.Fail("open skills", cubby.CodeInvalidArgument, err)
+			return nil, execerr.Wrap("open skills", cubby.CodeInvalidArgument, err)
 		}
 		f.roots = append(f.roots, abs)
 	}
@@ -67,7 +67,7 @@ func (f *Folders) Refresh() error {
 			err = invalid("%s is no folder", root)
 		}
 		if err != nil {
-			return codeexec.Fail("open skills", cubby.CodeInvalidArgument, err)
+			return execerr.Wrap("open skills", cubby.CodeInvalidArgument, err)
 		}
 		s.folder(root, 0)
 	}
@@ -220,15 +220,15 @@ func (f *Folders) Get(name string) (*Skill, error) {
 	const op = "load skill"
 	dir, err := f.Path(name)
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	s, err := read(dir)
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	s.Name = name
 	if s.Docs, err = docs(dir); err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	return s, nil
 }
@@ -271,26 +271,26 @@ func (f *Folders) Doc(name, doc string) (string, error) {
 	const op = "read document"
 	dir, err := f.Path(name)
 	if err != nil {
-		return "", codeexec.Fail(op, cubby.CodeInternal, err)
+		return "", execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	clean, err := workdir.CleanFile(doc)
 	if err == nil && !isDoc(clean) {
 		err = invalid("%.100q is no document of a skill", doc)
 	}
 	if err != nil {
-		return "", codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return "", execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", codeexec.Fail(op, cubby.CodeInternal, err)
+		return "", execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	defer root.Close()
 	b, err := readFile(root, clean, MaxDoc)
 	if err != nil {
-		return "", codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return "", execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	if !utf8.Valid(b) {
-		return "", codeexec.Fail(op, cubby.CodeInvalidArgument, errNoText)
+		return "", execerr.Wrap(op, cubby.CodeInvalidArgument, errNoText)
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(string(b), "\uFEFF"), "\r\n", "\n"), nil
 }

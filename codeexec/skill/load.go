@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby"
-	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // maxContext bounds the documents that one call returns, in bytes.
@@ -68,11 +68,11 @@ func (t *Tools) Load(_ context.Context, in LoadInput) (LoadOutput, error) {
 	const op = "skill_load"
 	s, err := t.get(in.Skill)
 	if err != nil {
-		return LoadOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return LoadOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	want, err := choose(s, in.Docs, in.IncludeAllDocs)
 	if err != nil {
-		return LoadOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return LoadOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	out := LoadOutput{Skill: s.Name, Description: s.Description, Body: s.Body}
 	out.Docs, out.Warnings = t.read(s.Name, want, maxContext)
@@ -152,7 +152,7 @@ func (t *Tools) read(name string, docs []string, room int) (read []Doc, warnings
 func (t *Tools) ListDocs(_ context.Context, in ListDocsInput) (ListDocsOutput, error) {
 	s, err := t.get(in.Skill)
 	if err != nil {
-		return ListDocsOutput{}, codeexec.Fail("skill_list_docs", cubby.CodeInternal, err)
+		return ListDocsOutput{}, execerr.Wrap("skill_list_docs", cubby.CodeInternal, err)
 	}
 	return ListDocsOutput{s.Name, append([]string{}, s.Docs...)}, nil
 }
@@ -163,11 +163,11 @@ func (t *Tools) SelectDocs(_ context.Context, in SelectDocsInput) (SelectDocsOut
 	const op = "skill_select_docs"
 	s, err := t.get(in.Skill)
 	if err != nil {
-		return SelectDocsOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SelectDocsOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	want, err := choose(s, in.Docs, in.IncludeAllDocs)
 	if err != nil {
-		return SelectDocsOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SelectDocsOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,7 +180,7 @@ func (t *Tools) SelectDocs(_ context.Context, in SelectDocsInput) (SelectDocsOut
 	case "clear":
 		out.Selected = []string{}
 	default:
-		return SelectDocsOutput{}, codeexec.Fail(op, cubby.CodeInvalidArgument, invalid("the mode %.40q: want add, replace or clear", in.Mode))
+		return SelectDocsOutput{}, execerr.Wrap(op, cubby.CodeInvalidArgument, invalid("the mode %.40q: want add, replace or clear", in.Mode))
 	}
 	t.selected[s.Name] = out.Selected
 	return out, nil

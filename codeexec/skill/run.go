@@ -13,7 +13,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Bounds of what a model sends and is shown, in bytes unless said otherwise.
@@ -86,7 +88,7 @@ type StagedInput struct {
 func (t *Tools) Run(ctx context.Context, in RunInput) (RunOutput, error) {
 	const op = "skill_run"
 	out, err := t.run(ctx, in)
-	return out, codeexec.Fail(op, cubby.CodeInternal, err)
+	return out, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 func (t *Tools) run(ctx context.Context, in RunInput) (RunOutput, error) {
@@ -121,7 +123,7 @@ func (t *Tools) start(ctx context.Context, in RunInput, begin func(*prepared) er
 // prepared is a command that is ready to run.
 type prepared struct {
 	in     RunInput
-	handle codeexec.WorkspaceHandle
+	handle held
 	spec   codeexec.RunProgramSpec
 	staged []StagedInput
 }
@@ -279,7 +281,7 @@ func (t *Tools) finish(ctx context.Context, p *prepared, r codeexec.RunResult) R
 		warn("the command printed more than is kept")
 	}
 	spec := *p.in.Outputs
-	if _, ok := codeexec.ArtifactServiceFromContext(ctx); spec.Save && !ok {
+	if _, ok := artifactctx.Service(ctx); spec.Save && !ok {
 		warn("the files were not saved as artifacts: there is no artifact service")
 		spec.Save = false
 	}
@@ -291,7 +293,7 @@ func (t *Tools) finish(ctx context.Context, p *prepared, r codeexec.RunResult) R
 	room := maxContent
 	for _, f := range m.Files {
 		o := OutputFile{Name: f.Name, MIMEType: f.MIMEType, SizeBytes: f.SizeBytes, Truncated: f.Truncated, Ref: "workspace://" + f.Name}
-		if spec.Inline && codeexec.IsTextMIME(f.MIMEType) && utf8.Valid(f.Content) && room > 0 {
+		if spec.Inline && workdir.IsTextMIME(f.MIMEType) && utf8.Valid(f.Content) && room > 0 {
 			var cut bool
 			o.Content, cut = cutMiddle(string(f.Content), min(maxPrimary, room))
 			o.Truncated = o.Truncated || cut

@@ -13,6 +13,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
 	"github.com/cubby-sandbox/cubby/codeexec/e2b"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
 	"github.com/cubby-sandbox/cubby/codeexec/skill"
 	"github.com/cubby-sandbox/cubby/embedded"
@@ -44,7 +45,7 @@ func TestInASandbox(t *testing.T) {
 	dir := folder(t, tool)
 	tools := open(t, repository(t, dir, "testdata/skills"), func(c *skill.Config) { c.Engine = executor.Engine() })
 	ctx := codeexec.WithArtifactService(t.Context(), &artifact.Memory{})
-	if _, err := codeexec.SaveArtifactHelper(ctx, "t.csv", []byte("a,b\n1,2\n"), "text/csv"); err != nil {
+	if _, err := artifactctx.Save(ctx, "t.csv", []byte("a,b\n1,2\n"), "text/csv"); err != nil {
 		t.Fatal(err)
 	}
 

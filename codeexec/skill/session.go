@@ -10,6 +10,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 const (
@@ -84,7 +85,7 @@ type running struct {
 func (t *Tools) Exec(ctx context.Context, in ExecInput) (SessionOutput, error) {
 	const op = "skill_exec"
 	if err := t.room(); err != nil {
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SessionOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	var s codeexec.ProgramSession
 	p, err := t.start(ctx, in.RunInput, func(p *prepared) (err error) {
@@ -92,7 +93,7 @@ func (t *Tools) Exec(ctx context.Context, in ExecInput) (SessionOutput, error) {
 		return err
 	})
 	if err != nil {
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SessionOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	r := &running{session: s, p: p, began: time.Now()}
 	t.mu.Lock()
@@ -103,10 +104,10 @@ func (t *Tools) Exec(ctx context.Context, in ExecInput) (SessionOutput, error) {
 	t.mu.Unlock()
 	if closed {
 		s.Close()
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeConflict, errClosed)
+		return SessionOutput{}, execerr.Wrap(op, cubby.CodeConflict, errClosed)
 	}
 	out, err := t.poll(ctx, r, in.YieldTimeMS, in.PollLines)
-	return out, codeexec.Fail(op, cubby.CodeInternal, err)
+	return out, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // room makes room for a session: those that have ended are forgotten, oldest
@@ -160,10 +161,10 @@ func (t *Tools) WriteStdin(ctx context.Context, in WriteStdinInput) (SessionOutp
 		err = r.session.Write(in.Chars, in.Submit)
 	}
 	if err != nil {
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SessionOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	out, err := t.poll(ctx, r, in.YieldTimeMS, in.PollLines)
-	return out, codeexec.Fail(op, cubby.CodeInternal, err)
+	return out, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // PollSession is the tool skill_poll_session.
@@ -171,10 +172,10 @@ func (t *Tools) PollSession(ctx context.Context, in PollInput) (SessionOutput, e
 	const op = "skill_poll_session"
 	r, err := t.find(in.SessionID)
 	if err != nil {
-		return SessionOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return SessionOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	out, err := t.poll(ctx, r, in.YieldTimeMS, in.PollLines)
-	return out, codeexec.Fail(op, cubby.CodeInternal, err)
+	return out, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // KillSession is the tool skill_kill_session. It forgets the session.
@@ -185,7 +186,7 @@ func (t *Tools) KillSession(_ context.Context, in KillInput) (KillOutput, error)
 		err = r.session.Kill(killGrace)
 	}
 	if err != nil {
-		return KillOutput{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return KillOutput{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

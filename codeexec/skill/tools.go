@@ -15,6 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Defaults of [Config].
@@ -34,7 +35,7 @@ type Config struct {
 	ExecutionID string
 	// Workspaces, if set, is where that workspace is kept, for others to use it, too.
 	// Close then leaves it.
-	Workspaces *codeexec.WorkspaceRegistry
+	Workspaces *Workspaces
 
 	// Timeout is that of commands that name none, MaxTimeout what they may name; 0
 	// means 5 and 30 minutes.
@@ -62,8 +63,8 @@ type Tools struct {
 	closed   bool
 	selected map[string][]string // documents of each skill that was loaded
 	sessions map[string]*running
-	handle   codeexec.WorkspaceHandle // of the last command
-	replaced bool                     // it took the place of one that was lost, and nobody was told
+	handle   held // of the last command
+	replaced bool // it took the place of one that was lost, and nobody was told
 
 	staging sync.Mutex
 	staged  map[string]string // fingerprints, by workspace and skill
@@ -76,9 +77,9 @@ func NewTools(cfg Config) (*Tools, error) {
 	const op = "new skill tools"
 	switch {
 	case cfg.Repository == nil || cfg.Engine == nil:
-		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, errors.New("a repository and an engine are needed"))
+		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, errors.New("a repository and an engine are needed"))
 	case cfg.Timeout < 0 || cfg.MaxTimeout < 0 || cfg.MaxSessions < 0:
-		return nil, codeexec.Fail(op, cubby.CodeInvalidArgument, errors.New("a bound is negative"))
+		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, errors.New("a bound is negative"))
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.MaxTimeout = max(cmp.Or(cfg.MaxTimeout, DefaultMaxTimeout), cfg.Timeout)
@@ -92,7 +93,7 @@ func NewTools(cfg Config) (*Tools, error) {
 		staged: map[string]string{}, used: map[string]codeexec.Workspace{},
 	}
 	if t.own {
-		t.cfg.Workspaces = codeexec.NewWorkspaceRegistry()
+		t.cfg.Workspaces = NewWorkspaces()
 	}
 	return t, nil
 }
@@ -138,19 +139,19 @@ func (t *Tools) check() error {
 
 // workspace returns the conversation's workspace with a skill in it. One that
 // was lost is made anew, once: nothing has run in it for this call.
-func (t *Tools) workspace(ctx context.Context, name string) (h codeexec.WorkspaceHandle, err error) {
+func (t *Tools) workspace(ctx context.Context, name string) (h held, err error) {
 	if err := t.check(); err != nil {
 		return h, err
 	}
 	for again := true; ; again = false {
-		if h, err = t.cfg.Workspaces.AcquireHandle(ctx, t.cfg.Engine.Manager(), t.cfg.ExecutionID); err != nil {
+		if h, err = t.cfg.Workspaces.acquire(ctx, t.cfg.Engine.Manager(), t.cfg.ExecutionID); err != nil {
 			return h, err
 		}
 		if err = t.stage(ctx, h.Workspace, name); err == nil {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			// The registry, too, replaces one whose sandbox is gone.
-			t.replaced = t.replaced || t.handle != codeexec.WorkspaceHandle{} && t.handle != h
+			t.replaced = t.replaced || t.handle != held{} && t.handle != h
 			t.handle = h
 			return h, nil
 		}
@@ -171,11 +172,11 @@ func (t *Tools) renewed() bool {
 }
 
 // lost forgets a workspace if an error says that it is no more.
-func (t *Tools) lost(h codeexec.WorkspaceHandle, err error) {
+func (t *Tools) lost(h held, err error) {
 	if !errors.Is(err, codeexec.ErrWorkspaceGone) && !errors.Is(err, codeexec.ErrWorkspaceStale) && !errors.Is(err, codeexec.ErrWorkspaceRetryUnsafe) {
 		return
 	}
-	t.cfg.Workspaces.Invalidate(h)
+	t.cfg.Workspaces.invalidate(h)
 	t.staging.Lock()
 	defer t.staging.Unlock()
 	for key := range t.staged {

@@ -16,6 +16,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/skill"
 )
 
@@ -177,7 +178,7 @@ func TestInputsAndArtifacts(t *testing.T) {
 	tools := open(t, repo, nil)
 	store := &artifact.Memory{}
 	ctx := codeexec.WithArtifactService(t.Context(), store)
-	if _, err := codeexec.SaveArtifactHelper(ctx, "data.csv", []byte("x\n1\n"), "text/csv"); err != nil {
+	if _, err := artifactctx.Save(ctx, "data.csv", []byte("x\n1\n"), "text/csv"); err != nil {
 		t.Fatal(err)
 	}
 	out, err := tools.Run(ctx, skill.RunInput{
@@ -254,7 +255,7 @@ func TestSkillThatCannotBeStaged(t *testing.T) {
 
 func TestLostWorkspaceIsMadeAgain(t *testing.T) {
 	var e codeexec.Engine
-	registry := codeexec.NewWorkspaceRegistry()
+	registry := skill.NewWorkspaces()
 	tools := open(t, repository(t, folder(t, tool)), func(c *skill.Config) { e = c.Engine; c.Workspaces = registry })
 	run(t, tools, skill.RunInput{Command: "echo x > work/x"})
 	ws, err := registry.Acquire(t.Context(), e.Manager(), t.Name())

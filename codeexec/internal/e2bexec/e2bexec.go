@@ -20,6 +20,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Fresh says what each execution gets anew.
@@ -200,7 +202,7 @@ func Open(ctx context.Context, cfg Config) (*Executor, error) {
 
 // ExecuteCode implements [codeexec.CodeExecutor].
 func (e *Executor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return codeexec.RelayOutput(ctx, in, e.observed.ExecuteCode)
+	return backend.RelayOutput(ctx, in, e.observed.ExecuteCode)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].
@@ -227,7 +229,7 @@ func (e *Executor) Destroy(ctx context.Context) error {
 	if last != nil {
 		err = errors.Join(err, last.sbx.Kill(ctx))
 	}
-	return codeexec.Fail("destroy sandbox", cubby.CodeUnavailable, err)
+	return execerr.Wrap("destroy sandbox", cubby.CodeUnavailable, err)
 }
 
 // SandboxID returns the id of the sandbox there is now, or was last.
@@ -278,5 +280,5 @@ func (x *core) shut(ends func(*box) bool) error {
 	if x.h.cfg.OnClose != nil {
 		errs = append(errs, x.h.cfg.OnClose())
 	}
-	return codeexec.Fail("close executor", cubby.CodeUnavailable, errors.Join(errs...))
+	return execerr.Wrap("close executor", cubby.CodeUnavailable, errors.Join(errs...))
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // languages are what every server is expected to have.
@@ -33,14 +35,14 @@ type execution struct {
 	x     *core
 	b     *box
 	v     *conversation
-	built codeexec.ResultBuilder
+	built backend.ResultBuilder
 	lost  bool // variables are
 }
 
 // ExecuteCode implements [codeexec.CodeExecutor].
 func (x *core) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	r, err := x.execute(ctx, in)
-	return r, codeexec.Fail("execute code", cubby.CodeUnavailable, x.h.why(ctx, err))
+	return r, execerr.Wrap("execute code", cubby.CodeUnavailable, x.h.why(ctx, err))
 }
 
 func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
@@ -53,7 +55,7 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 	defer files.Close()
 	for _, f := range in.InputFiles {
 		if err := files.AddFile(f.Name, f.Content, 0); err != nil {
-			return e.built.Result(), codeexec.Fail("", cubby.CodeInvalidArgument, err)
+			return e.built.Result(), execerr.Wrap("", cubby.CodeInvalidArgument, err)
 		}
 	}
 	changes, err := workdir.NewChanges(in.Collect)
@@ -229,7 +231,7 @@ func (e *execution) put(ctx context.Context, files *workdir.Packer) error {
 	e.v.used = true
 	// Kernels are the default user's, and so are their files.
 	if err := posixws.Extract(ctx, machine{b: e.b}, e.v.dir, archive); err != nil {
-		return codeexec.Fail("put input files", cubby.CodeInternal, err)
+		return execerr.Wrap("put input files", cubby.CodeInternal, err)
 	}
 	return nil
 }
@@ -326,7 +328,7 @@ func (e *execution) where(ctx context.Context, language string) (cubby.RunOption
 	return cubby.InContext(k), nil
 }
 
-func (e *execution) run(ctx context.Context, k *codeexec.Block, code string, how cubby.RunOption) (*cubby.Execution, error) {
+func (e *execution) run(ctx context.Context, k *backend.Block, code string, how cubby.RunOption) (*cubby.Execution, error) {
 	cfg := e.x.h.cfg
 	opts := append(k.Options(), how, cubby.WithTimeout(cfg.ExecutionTimeout), cubby.WithMaxOutput(int64(cfg.MaxOutput)), cubby.WithDrain())
 	if len(cfg.Env) > 0 {

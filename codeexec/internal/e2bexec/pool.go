@@ -11,7 +11,9 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Defaults of a pool.
@@ -87,7 +89,7 @@ func (p *Pool[E]) Get(ctx context.Context, session string) (E, error) {
 	x, done, err := p.use(ctx, session)
 	if err != nil {
 		var none E
-		return none, codeexec.Fail("get session", cubby.CodeUnavailable, err)
+		return none, execerr.Wrap("get session", cubby.CodeUnavailable, err)
 	}
 	done()
 	return x.e, nil
@@ -95,13 +97,13 @@ func (p *Pool[E]) Get(ctx context.Context, session string) (E, error) {
 
 // ExecuteCode runs code in the sandbox of the session that ExecutionID names.
 func (p *Pool[E]) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
-	return codeexec.RelayOutput(ctx, in, p.execute)
+	return backend.RelayOutput(ctx, in, p.execute)
 }
 
 func (p *Pool[E]) execute(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	x, done, err := p.use(ctx, in.ExecutionID)
 	if err != nil {
-		return codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, codeexec.Fail("execute code", cubby.CodeUnavailable, err)
+		return codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, execerr.Wrap("execute code", cubby.CodeUnavailable, err)
 	}
 	defer done()
 	in.ExecutionID = "" // the sandbox is all its own
@@ -175,7 +177,7 @@ func (p *Pool[E]) Close() error {
 	if p.cfg.OnClose != nil {
 		errs = append(errs, p.cfg.OnClose())
 	}
-	return codeexec.Fail("close pool", cubby.CodeUnavailable, errors.Join(errs...))
+	return execerr.Wrap("close pool", cubby.CodeUnavailable, errors.Join(errs...))
 }
 
 // use finds or makes a session's executor, which does not end before done is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Engine returns the workspaces of all sessions: an execution id's are in its
@@ -29,7 +30,7 @@ func (p *Pool[E]) Engine(cfg Config) codeexec.Engine {
 // of all workspaces.
 func Route(of func(ctx context.Context, id string, create bool) (e codeexec.Engine, done func(), err error), root string, c codeexec.Capabilities) codeexec.Engine {
 	e := poolEngine{of, path.Clean(root)}
-	return codeexec.NewEngineWithCapabilities(poolManager{e}, poolFiles{e}, poolRunner{e}, c)
+	return codeexec.NewEngine(poolManager{e}, poolFiles{e}, poolRunner{e}, c)
 }
 
 // engineOf returns a session's engine, and makes the session's sandbox if it is
@@ -64,11 +65,11 @@ type poolEngine struct {
 func (e poolEngine) do(ctx context.Context, op string, ws codeexec.Workspace, f func(codeexec.Engine) error) error {
 	// What is none is refused, whether its session has a sandbox or not.
 	if path.Dir(ws.Path) != e.root || path.Clean(ws.Path) != ws.Path || !strings.HasPrefix(path.Base(ws.Path), "ws_") {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.root))
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.root))
 	}
 	own, done, err := e.of(ctx, ws.ID, false)
 	if err != nil {
-		return codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	defer done()
 	return f(own)
@@ -80,7 +81,7 @@ type poolManager struct{ poolEngine }
 func (m poolManager) CreateWorkspace(ctx context.Context, execID string, policy codeexec.WorkspacePolicy) (codeexec.Workspace, error) {
 	own, done, err := m.of(ctx, execID, true)
 	if err != nil {
-		return codeexec.Workspace{}, codeexec.Fail("create workspace", cubby.CodeUnavailable, err)
+		return codeexec.Workspace{}, execerr.Wrap("create workspace", cubby.CodeUnavailable, err)
 	}
 	defer done()
 	return own.Manager().CreateWorkspace(ctx, execID, policy)
@@ -97,7 +98,7 @@ func (m poolManager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 func (m poolManager) CleanupID(ctx context.Context, execID string) error {
 	own, done, err := m.of(ctx, execID, false)
 	if err != nil {
-		return unlessLost(codeexec.Fail("clean up workspaces", cubby.CodeUnavailable, err))
+		return unlessLost(execerr.Wrap("clean up workspaces", cubby.CodeUnavailable, err))
 	}
 	defer done()
 	return own.Manager().CleanupID(ctx, execID)

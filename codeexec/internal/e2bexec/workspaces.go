@@ -10,6 +10,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // rootScript makes the folder of the workspaces as root, for everybody, if it is
@@ -64,13 +65,13 @@ func (w *workspaces) engine(ctx context.Context, op string, ws codeexec.Workspac
 	case home != nil && home == now:
 		return home.engine, nil
 	case home != nil:
-		return nil, codeexec.Fail(op, cubby.CodeSandboxGone, codeexec.ErrWorkspaceStale)
+		return nil, execerr.Wrap(op, cubby.CodeSandboxGone, codeexec.ErrWorkspaceStale)
 	case now != nil:
 		return now.engine, nil // made before this executor found the sandbox
 	}
 	b, release, err := w.h.acquire(ctx)
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeUnavailable, w.h.why(ctx, err))
+		return nil, execerr.Wrap(op, cubby.CodeUnavailable, w.h.why(ctx, err))
 	}
 	release()
 	return b.engine, nil
@@ -147,11 +148,11 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	policy.Persist = policy.Persist || h.cfg.Persist
 	b, release, err := h.acquire(ctx)
 	if err != nil {
-		return codeexec.Workspace{}, codeexec.Fail(op, cubby.CodeUnavailable, h.why(ctx, err))
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeUnavailable, h.why(ctx, err))
 	}
 	defer release()
 	if err := b.prepareRoot(ctx); err != nil {
-		return codeexec.Workspace{}, codeexec.Fail(op, cubby.CodeUnavailable, h.why(ctx, err))
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeUnavailable, h.why(ctx, err))
 	}
 	ws, err := b.engine.Manager().CreateWorkspace(ctx, execID, policy)
 	if err != nil {
@@ -163,11 +164,11 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	return ws, nil
 }
 
-// InstanceID implements [codeexec.WorkspaceInstanceProvider]: the sandbox's id.
+// InstanceID implements the sandbox's id.
 func (m manager) InstanceID(ctx context.Context) (string, error) {
 	b, release, err := m.w.h.acquire(ctx)
 	if err != nil {
-		return "", codeexec.Fail("find sandbox", cubby.CodeUnavailable, m.w.h.why(ctx, err))
+		return "", execerr.Wrap("find sandbox", cubby.CodeUnavailable, m.w.h.why(ctx, err))
 	}
 	release()
 	return b.sbx.ID(), nil

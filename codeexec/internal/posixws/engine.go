@@ -21,6 +21,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // Config says how an Engine works. The zero value is usable.
@@ -306,10 +307,10 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	const op = "create workspace"
 	e := m.e
 	if err := workdir.CheckID(execID); err != nil {
-		return codeexec.Workspace{}, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	if err := e.checkLimits(codeexec.ResourceLimits{DiskBytes: policy.MaxDiskBytes}); err != nil {
-		return codeexec.Workspace{}, codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	e.mu.Lock()
 	closed := e.closed
@@ -342,7 +343,7 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 		}
 	}
 	if err != nil {
-		return codeexec.Workspace{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	ws := codeexec.Workspace{ID: execID, Path: path.Join(e.cfg.Root, name)}
 	e.mu.Lock()
@@ -363,9 +364,9 @@ func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 		return nil // it is gone with its machine
 	}
 	if err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
+	return execerr.Wrap(op, cubby.CodeInternal, m.e.cleanup(ctx, ws))
 }
 
 // CleanupID implements [codeexec.WorkspaceManager]. It knows the workspaces that
@@ -374,7 +375,7 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	const op = "clean up workspaces"
 	e := m.e
 	if err := workdir.CheckID(execID); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	e.mu.Lock()
 	all := slices.Clone(e.made[execID])
@@ -383,7 +384,7 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	if !slices.Contains(all, kept) {
 		all = append(all, kept)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, e.cleanup(ctx, all...))
+	return execerr.Wrap(op, cubby.CodeInternal, e.cleanup(ctx, all...))
 }
 
 func (e *Engine) cleanup(ctx context.Context, all ...codeexec.Workspace) error {

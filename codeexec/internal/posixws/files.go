@@ -18,8 +18,10 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 type files struct{ e *Engine }
@@ -28,7 +30,7 @@ type files struct{ e *Engine }
 func (f files) PutFiles(ctx context.Context, ws codeexec.Workspace, put []codeexec.PutFile) error {
 	const op = "put files"
 	if err := f.e.check(ws); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	if len(put) == 0 {
 		return nil
@@ -37,10 +39,10 @@ func (f files) PutFiles(ctx context.Context, ws codeexec.Workspace, put []codeex
 	defer p.Close()
 	for _, file := range put {
 		if err := p.AddFile(file.Path, file.Content, file.Mode); err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 		}
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, f.unpack(ctx, ws, &p))
+	return execerr.Wrap(op, cubby.CodeInternal, f.unpack(ctx, ws, &p))
 }
 
 // restage sends what was packed, also where a part of it was staged read-only
@@ -113,14 +115,14 @@ func (e *Engine) gone(ctx context.Context, ws codeexec.Workspace) error {
 func (f files) StageDirectory(ctx context.Context, ws codeexec.Workspace, src, to string, opt codeexec.StageOptions) error {
 	const op = "stage directory"
 	if err := f.e.check(ws); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	var p workdir.Packer
 	defer p.Close()
 	if err := p.AddHost(src, to, opt.ReadOnly); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, f.restage(ctx, ws, &p, path.Clean(to)))
+	return execerr.Wrap(op, cubby.CodeInternal, f.restage(ctx, ws, &p, path.Clean(to)))
 }
 
 // StageInputs implements [codeexec.WorkspaceFS]: one call for all that comes from
@@ -129,13 +131,13 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	const op = "stage inputs"
 	e := f.e
 	if err := e.check(ws); err != nil {
-		return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
 	inputs := make([]workdir.Input, len(specs))
 	for i, spec := range specs {
 		in, err := workdir.ParseInput(spec)
 		if err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, err)
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 		}
 		inputs[i] = in
 	}
@@ -176,7 +178,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 			moved = append(moved, in)
 		}
 		if err != nil {
-			return codeexec.Fail(op, cubby.CodeInvalidArgument, fmt.Errorf("input %.200q: %w", in.From, err))
+			return execerr.Wrap(op, cubby.CodeInvalidArgument, fmt.Errorf("input %.200q: %w", in.From, err))
 		}
 		rec.AddInput(in, version, now)
 	}
@@ -184,11 +186,11 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		if len(moved) == 0 {
 			// The record travels along.
 			if err := p.AddFile(workdir.RecordFile, rec.JSON(), 0); err != nil {
-				return codeexec.Fail(op, cubby.CodeInternal, err)
+				return execerr.Wrap(op, cubby.CodeInternal, err)
 			}
 		}
 		if err := f.restage(ctx, ws, &p, places...); err != nil {
-			return codeexec.Fail(op, cubby.CodeInternal, err)
+			return execerr.Wrap(op, cubby.CodeInternal, err)
 		}
 	}
 	if len(moved) == 0 {
@@ -196,9 +198,9 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		return nil
 	}
 	if err := f.place(ctx, ws, args, moved); err != nil {
-		return codeexec.Fail(op, cubby.CodeInternal, err)
+		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
-	return codeexec.Fail(op, cubby.CodeInternal, e.keep(ctx, ws, rec))
+	return execerr.Wrap(op, cubby.CodeInternal, e.keep(ctx, ws, rec))
 }
 
 // artifact packs an artifact: its pinned version, the one that was asked for, or
@@ -208,7 +210,7 @@ func (f files) artifact(ctx context.Context, p *workdir.Packer, rec *workdir.Rec
 	if version == nil && in.Pin {
 		version = rec.Pinned(in.Path)
 	}
-	a, loaded, err := codeexec.LoadArtifactHelper(ctx, in.Path, version)
+	a, loaded, err := artifactctx.Load(ctx, in.Path, version)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +276,7 @@ func (f files) Collect(ctx context.Context, ws codeexec.Workspace, patterns []st
 	const op = "collect"
 	c, err := f.collect(ctx, ws, codeexec.OutputSpec{Globs: patterns, Inline: true})
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeInternal, err)
+		return nil, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	return c.Files(), nil
 }
@@ -282,12 +284,12 @@ func (f files) Collect(ctx context.Context, ws codeexec.Workspace, patterns []st
 // CollectOutputs implements [codeexec.WorkspaceFS].
 func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec codeexec.OutputSpec) (codeexec.OutputManifest, error) {
 	const op = "collect outputs"
-	if _, ok := codeexec.ArtifactServiceFromContext(ctx); spec.Save && !ok {
-		return codeexec.OutputManifest{}, codeexec.Fail(op, cubby.CodeInvalidArgument, codeexec.ErrNoArtifacts)
+	if _, ok := artifactctx.Service(ctx); spec.Save && !ok {
+		return codeexec.OutputManifest{}, execerr.Wrap(op, cubby.CodeInvalidArgument, codeexec.ErrNoArtifacts)
 	}
 	c, err := f.collect(ctx, ws, spec)
 	if err != nil {
-		return codeexec.OutputManifest{}, codeexec.Fail(op, cubby.CodeInternal, err)
+		return codeexec.OutputManifest{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	m, err := c.Manifest(ctx)
 	if err == nil && spec.Save {
@@ -295,7 +297,7 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 		rec.AddOutput(spec, m, time.Now())
 		err = f.e.keep(ctx, ws, rec)
 	}
-	return m, codeexec.Fail(op, cubby.CodeInternal, err)
+	return m, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
 // entry is a file of a listing.

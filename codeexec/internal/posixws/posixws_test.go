@@ -15,6 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/posixws"
 )
 
@@ -415,7 +416,7 @@ func TestPinsOfAnotherProcess(t *testing.T) {
 		}
 	}
 	stage("v1")
-	if _, err := codeexec.SaveArtifactHelper(ctx, "a", []byte("v2"), ""); err != nil {
+	if _, err := artifactctx.Save(ctx, "a", []byte("v2"), ""); err != nil {
 		t.Fatal(err)
 	}
 	stage("v1")

@@ -17,6 +17,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // exitScript is the exit code of a launch that did not come to the program.
@@ -29,7 +30,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 	const op = "run program"
 	s, err := r.start(ctx, ws, codeexec.InteractiveProgramSpec{RunProgramSpec: spec}, false)
 	if err != nil {
-		return codeexec.RunResult{ExitCode: -1}, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return codeexec.RunResult{ExitCode: -1}, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	res, err := s.Wait(ctx)
 	if ctx.Err() != nil && err != nil {
@@ -40,7 +41,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 			}
 		}
 	}
-	return res, codeexec.Fail(op, cubby.CodeUnavailable, err)
+	return res, execerr.Wrap(op, cubby.CodeUnavailable, err)
 }
 
 // StartProgram implements [codeexec.ProgramRunner].
@@ -48,11 +49,11 @@ func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec co
 	const op = "start program"
 	s, err := r.start(ctx, ws, spec, true)
 	if err != nil {
-		return nil, codeexec.Fail(op, cubby.CodeUnavailable, err)
+		return nil, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
 	if spec.Stdin != "" {
 		if err := s.Write(spec.Stdin, false); err != nil {
-			return nil, codeexec.Fail(op, cubby.CodeUnavailable, errors.Join(err, s.Close()))
+			return nil, execerr.Wrap(op, cubby.CodeUnavailable, errors.Join(err, s.Close()))
 		}
 	}
 	return s, nil

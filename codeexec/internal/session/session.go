@@ -9,6 +9,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
 // ExitTimedOut is the exit code of a program whose time was over.
@@ -192,7 +193,7 @@ func (s *Session) Write(data string, newline bool) error {
 	if err != nil && s.ended() {
 		return &cubby.Error{Op: op, Code: cubby.CodeConflict, Err: errors.New("the program has ended")}
 	}
-	return codeexec.Fail(op, cubby.CodeUnavailable, err)
+	return execerr.Wrap(op, cubby.CodeUnavailable, err)
 }
 
 // Kill implements [codeexec.ProgramSession]. It returns when the program has
@@ -220,7 +221,7 @@ func (s *Session) Kill(grace time.Duration) error {
 	case <-s.done:
 		return nil
 	case <-timer.C:
-		return codeexec.Fail(op, cubby.CodeTimeout, errors.Join(errors.New("the program has been killed and does not end"), err))
+		return execerr.Wrap(op, cubby.CodeTimeout, errors.Join(errors.New("the program has been killed and does not end"), err))
 	}
 }
 
@@ -228,9 +229,9 @@ func (s *Session) Kill(grace time.Duration) error {
 func (s *Session) Wait(ctx context.Context) (codeexec.RunResult, error) {
 	select {
 	case <-s.done:
-		return s.res, codeexec.Fail("wait for program", cubby.CodeUnavailable, s.err)
+		return s.res, execerr.Wrap("wait for program", cubby.CodeUnavailable, s.err)
 	case <-ctx.Done():
-		return codeexec.RunResult{ExitCode: -1}, codeexec.Fail("wait for program", cubby.CodeCanceled, context.Cause(ctx))
+		return codeexec.RunResult{ExitCode: -1}, execerr.Wrap("wait for program", cubby.CodeCanceled, context.Cause(ctx))
 	}
 }
 

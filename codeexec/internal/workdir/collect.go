@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 )
 
 // Collector takes a workspace's files one by one, keeps to an OutputSpec's
@@ -134,7 +135,7 @@ func (c *Collector) save(ctx context.Context, refs []codeexec.FileRef) error {
 			continue
 		}
 		name := c.spec.NameTemplate + f.Name
-		version, err := codeexec.SaveArtifactHelper(ctx, name, f.Content, f.MIMEType)
+		version, err := artifactctx.Save(ctx, name, f.Content, f.MIMEType)
 		if err != nil {
 			if saved > 0 {
 				err = fmt.Errorf("%w: %d of %d: %w", codeexec.ErrPartialOutputCommit, saved, len(c.files), err)

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-
-	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // sniffLen is how much of a file tells its type.
@@ -43,8 +41,20 @@ func MIMEType(name string, content []byte) string {
 			return known
 		}
 		return sniffed
-	case text, sniffed == "application/octet-stream" && !codeexec.IsTextMIME(known), sniffed == "application/zip" && strings.Contains(known, "openxml"):
+	case text, sniffed == "application/octet-stream" && !IsTextMIME(known), sniffed == "application/zip" && strings.Contains(known, "openxml"):
 		return known
 	}
 	return sniffed
+}
+
+// IsTextMIME reports whether files of a type are text that a model can read.
+func IsTextMIME(mime string) bool {
+	mime, _, _ = strings.Cut(mime, ";")
+	mime = strings.ToLower(strings.TrimSpace(mime))
+	switch mime {
+	case "application/json", "application/x-ndjson", "application/yaml", "application/toml", "application/sql", "application/xml",
+		"application/javascript", "application/x-latex":
+		return true
+	}
+	return strings.HasPrefix(mime, "text/") || strings.HasSuffix(mime, "+json") || strings.HasSuffix(mime, "+xml") || strings.HasSuffix(mime, "+yaml")
 }

@@ -492,3 +492,14 @@ func TestChanges(t *testing.T) {
 		t.Errorf("got %v, %v", got, all)
 	}
 }
+
+func TestIsTextMIME(t *testing.T) {
+	for mime, want := range map[string]bool{
+		"text/plain; charset=utf-8": true, "TEXT/CSV": true, "application/json": true, "application/x-ipynb+json": true, "image/svg+xml": true,
+		"image/png": false, "application/octet-stream": false, "": false,
+	} {
+		if got := workdir.IsTextMIME(mime); got != want {
+			t.Errorf("%s: %v", mime, got)
+		}
+	}
+}

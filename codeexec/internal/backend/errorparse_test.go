@@ -1,10 +1,11 @@
-package codeexec_test
+package backend_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 )
 
 func TestParseError(t *testing.T) {
@@ -98,7 +99,7 @@ Node.js v20.20.2
 		"dash": {"sh", "a.sh: 2: foo: not found\n", codeexec.ExecutionError{Type: "CommandNotFound", Message: "foo: not found", Line: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := codeexec.ParseError(tc.language, tc.text)
+			got := backend.ParseError(tc.language, tc.text)
 			if got == nil {
 				t.Fatal("no error was found")
 			}
@@ -112,7 +113,7 @@ Node.js v20.20.2
 	}
 	for _, nothing := range []string{"", "just text\n", "Error\n", "warning: x\n"} {
 		for _, language := range []string{"python", "bash", "r"} {
-			if got := codeexec.ParseError(language, nothing); got != nil {
+			if got := backend.ParseError(language, nothing); got != nil {
 				t.Errorf("%s, %q: got %+v", language, nothing, got)
 			}
 		}
@@ -126,7 +127,7 @@ func FuzzParseError(f *testing.F) {
 	f.Add("ts", "a(1,2): error TS1: x")
 	f.Add("bash", "a: line 1: b")
 	f.Fuzz(func(t *testing.T, language, text string) {
-		e := codeexec.ParseError(language, text)
+		e := backend.ParseError(language, text)
 		if e == nil {
 			return
 		}

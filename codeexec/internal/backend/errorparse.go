@@ -1,9 +1,11 @@
-package codeexec
+package backend
 
 import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // Bounds of what is read of an error, in bytes: its end is what tells.
@@ -16,22 +18,22 @@ const (
 // ParseError finds type, message and line of an uncaught error in what a failed
 // program of that language wrote to stderr, or in a traceback. It returns nil if
 // there is none. The text is hostile.
-func ParseError(language, text string) *ExecutionError {
-	text = CleanText(text)
+func ParseError(language, text string) *codeexec.ExecutionError {
+	text = codeexec.CleanText(text)
 	if len(text) > maxErrorText {
 		text = strings.ToValidUTF8(text[len(text)-maxErrorText:], "")
 	}
-	var e *ExecutionError
-	switch NormalizeLanguage(language) {
-	case Python:
+	var e *codeexec.ExecutionError
+	switch codeexec.NormalizeLanguage(language) {
+	case codeexec.Python:
 		e = pythonError(text)
-	case JavaScript:
+	case codeexec.JavaScript:
 		e = nodeError(text)
-	case TypeScript:
+	case codeexec.TypeScript:
 		if e = typeScriptError(text); e == nil {
 			e = nodeError(text)
 		}
-	case Bash:
+	case codeexec.Bash:
 		e = bashError(text)
 	}
 	if e != nil {
@@ -59,7 +61,7 @@ const pyHead = "Traceback (most recent call last):"
 
 // pythonError reads the last traceback, or a syntax error, which has none: a
 // location, some lines that are indented, and the error's own line.
-func pythonError(text string) *ExecutionError {
+func pythonError(text string) *codeexec.ExecutionError {
 	lines := strings.Split(text, "\n")
 	begin := -1
 	for i, line := range lines {
@@ -78,7 +80,7 @@ func pythonError(text string) *ExecutionError {
 			return nil
 		}
 	}
-	e := &ExecutionError{}
+	e := &codeexec.ExecutionError{}
 	file := ""
 	for i := begin + 1; i < len(lines); i++ {
 		line := lines[i]
@@ -131,7 +133,7 @@ var (
 
 // nodeError reads what Node prints of an uncaught error: the place, its line and
 // a caret; name and message; the stack, innermost first.
-func nodeError(text string) *ExecutionError {
+func nodeError(text string) *codeexec.ExecutionError {
 	lines := strings.Split(text, "\n")
 	place, begin := 0, 0
 	for i, line := range lines {
@@ -158,7 +160,7 @@ func nodeError(text string) *ExecutionError {
 		if m == nil || m[2] == "" && i+1 < stack || !errorName(m[1]) {
 			continue
 		}
-		e := &ExecutionError{Type: m[1], Message: strings.Join(append([]string{m[2]}, lines[i+1:stack]...), "\n")}
+		e := &codeexec.ExecutionError{Type: m[1], Message: strings.Join(append([]string{m[2]}, lines[i+1:stack]...), "\n")}
 		e.Line = nodeLine(lines[stack:], place)
 		e.Traceback = strings.Join(lines[begin:], "\n")
 		return e
@@ -190,13 +192,13 @@ func nodeLine(stack []string, otherwise int) int {
 }
 
 // thrownValue reads what Node prints when what was thrown is no error.
-func thrownValue(lines []string, begin, place int) *ExecutionError {
+func thrownValue(lines []string, begin, place int) *codeexec.ExecutionError {
 	for i := begin; i < len(lines); i++ {
 		if value, ok := strings.CutPrefix(lines[i], "Uncaught "); ok {
-			return &ExecutionError{Type: "Error", Message: value, Line: place, Traceback: strings.Join(lines[i:], "\n")}
+			return &codeexec.ExecutionError{Type: "Error", Message: value, Line: place, Traceback: strings.Join(lines[i:], "\n")}
 		}
 		if trimmed := strings.TrimSpace(lines[i]); trimmed != "" && strings.Trim(trimmed, "^") == "" && i+1 < len(lines) {
-			return &ExecutionError{Type: "Error", Message: lines[i+1], Line: place, Traceback: strings.Join(lines[begin:], "\n")}
+			return &codeexec.ExecutionError{Type: "Error", Message: lines[i+1], Line: place, Traceback: strings.Join(lines[begin:], "\n")}
 		}
 	}
 	return nil
@@ -207,14 +209,14 @@ var (
 	esbuildError = regexp.MustCompile(`(?m)^[^\n]*?:(\d+):\d+: (?:ERROR|error): (.*)$`)
 )
 
-func typeScriptError(text string) *ExecutionError {
+func typeScriptError(text string) *codeexec.ExecutionError {
 	if m := tscError.FindStringSubmatch(text); m != nil {
 		line, _ := strconv.Atoi(m[1])
-		return &ExecutionError{Type: m[2], Message: m[3], Line: line, Traceback: text}
+		return &codeexec.ExecutionError{Type: m[2], Message: m[3], Line: line, Traceback: text}
 	}
 	if m := esbuildError.FindStringSubmatch(text); m != nil {
 		line, _ := strconv.Atoi(m[1])
-		return &ExecutionError{Type: "SyntaxError", Message: m[2], Line: line, Traceback: text}
+		return &codeexec.ExecutionError{Type: "SyntaxError", Message: m[2], Line: line, Traceback: text}
 	}
 	return nil
 }
@@ -223,7 +225,7 @@ var shellError = regexp.MustCompile(`(?m)^[^\n:]+: (?:line )?(\d+): (.+)$`)
 
 // bashError takes the last complaint of a shell, but the first of those about
 // one syntax error, whose second line only quotes.
-func bashError(text string) *ExecutionError {
+func bashError(text string) *codeexec.ExecutionError {
 	all := shellError.FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
 		return nil
@@ -235,7 +237,7 @@ func bashError(text string) *ExecutionError {
 			break
 		}
 	}
-	e := &ExecutionError{Type: "ShellError", Message: m[2], Traceback: text}
+	e := &codeexec.ExecutionError{Type: "ShellError", Message: m[2], Traceback: text}
 	e.Line, _ = strconv.Atoi(m[1])
 	switch {
 	case strings.Contains(m[2], "syntax error") || strings.Contains(m[2], "unexpected"):

@@ -1,4 +1,4 @@
-package codeexec_test
+package backend_test
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 )
 
 // A block that runs in a sandbox: the output is in the order in which it came,
 // the error comes last, and what was shown becomes files.
 func TestResultOfExecutions(t *testing.T) {
-	var b codeexec.ResultBuilder
+	var b backend.ResultBuilder
 	k := b.Begin("py")
 	fmt.Fprint(k.Stdout(), "one\ntwo")
 	fmt.Fprint(k.Stderr(), " three\n")
@@ -53,7 +54,7 @@ func TestResultOfExecutions(t *testing.T) {
 
 // A block that runs as a program has written its error to stderr already.
 func TestResultOfPrograms(t *testing.T) {
-	var b codeexec.ResultBuilder
+	var b backend.ResultBuilder
 	k := b.Begin("python")
 	fmt.Fprint(k.Stderr(), "Traceback (most recent call last):\n  File \"code_0.py\", line 2, in <module>\nNameError: name 'x' is not defined\n")
 	k.EndProgram(1, false, false)
@@ -67,7 +68,7 @@ func TestResultOfPrograms(t *testing.T) {
 }
 
 func TestResultIsBounded(t *testing.T) {
-	b := codeexec.ResultBuilder{MaxOutput: 100}
+	b := backend.ResultBuilder{MaxOutput: 100}
 	k := b.Begin("python")
 	for range 100 {
 		fmt.Fprint(k.Stdout(), "äöü")
@@ -84,8 +85,17 @@ func TestResultIsBounded(t *testing.T) {
 
 // A provider refuses a picture that is none, and with it the whole conversation.
 func TestWhatOnlyClaimsToBeAPicture(t *testing.T) {
-	files, truncated := codeexec.FilesFromExecution(&cubby.Execution{Results: []cubby.Result{{PNG: []byte("no picture")}, {JPEG: []byte("\xff\xd8\xff\xe0"), PDF: []byte("%PDF-1.7")}}}, 2)
-	if truncated || len(files) != 3 {
+	var b backend.ResultBuilder
+	for range 3 {
+		k := b.Begin("python")
+		if len(b.Result().Blocks) == 2 {
+			k.Show(cubby.Result{PNG: []byte("no picture")})
+			k.Show(cubby.Result{JPEG: []byte("\xff\xd8\xff\xe0"), PDF: []byte("%PDF-1.7")})
+		}
+		k.EndExecution(&cubby.Execution{})
+	}
+	files := b.Result().OutputFiles
+	if b.Result().Truncated || len(files) != 3 {
 		t.Fatalf("got %+v", files)
 	}
 	for i, want := range []codeexec.File{
@@ -97,79 +107,23 @@ func TestWhatOnlyClaimsToBeAPicture(t *testing.T) {
 	}
 }
 
-// Two failures in a row are enough; a success in between starts anew.
-func TestFailureCounter(t *testing.T) {
-	bad, good := codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeFailed}, ok("")
-	c := codeexec.NewFailureCounter(0)
-	for i, step := range []struct {
-		r    codeexec.CodeExecutionResult
-		err  error
-		want bool
-	}{{bad, nil, true}, {good, nil, true}, {bad, nil, true}, {good, errors.New("x"), false}, {good, nil, true}} {
-		if got := c.Record(step.r, step.err); got != step.want || c.OK() != step.want {
-			t.Errorf("step %d: %v", i, got)
-		}
-	}
-	c.Record(bad, nil)
-	c.Record(codeexec.CodeExecutionResult{Outcome: codeexec.OutcomeDeadlineExceeded}, nil)
-	if c.OK() {
-		t.Error("two failures are not enough")
-	}
-	c.Reset()
-	if !c.OK() {
-		t.Error("a reset does not start anew")
-	}
-	never := codeexec.NewFailureCounter(-1)
-	for range 10 {
-		if !never.Record(bad, nil) {
-			t.Fatal("a negative number stops")
-		}
-	}
-}
-
 func TestBuildBlockSpec(t *testing.T) {
 	for language, want := range map[string]string{"py": "code_2.py python3", "": "code_2.py python3", "sh": "code_2.sh bash", "js": "code_2.js node"} {
-		s, err := codeexec.BuildBlockSpec(2, codeexec.CodeBlock{Language: language})
+		s, err := backend.BuildBlockSpec(2, codeexec.CodeBlock{Language: language})
 		if err != nil || s.File+" "+s.Cmd != want {
 			t.Errorf("%q: got %+v, %v", language, s, err)
 		}
 	}
-	_, err := codeexec.BuildBlockSpec(0, codeexec.CodeBlock{Language: "cobol"})
+	_, err := backend.BuildBlockSpec(0, codeexec.CodeBlock{Language: "cobol"})
 	if !errors.Is(err, codeexec.ErrUnsupportedLanguage) || cubby.CodeOf(err) != cubby.CodeUnimplemented {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestFail(t *testing.T) {
-	gone := &cubby.Error{Code: cubby.CodeSandboxGone, Err: errors.New("killed")}
-	for _, tc := range []struct {
-		err  error
-		code cubby.Code
-		text string
-	}{
-		{errors.New("x"), cubby.CodeInternal, "op: x"},
-		{codeexec.ErrWorkspaceGone, cubby.CodeNotFound, "op: the workspace is gone (make it with CreateWorkspace)"},
-		{fmt.Errorf("%w: cpus", codeexec.ErrLimitNotEnforceable), cubby.CodeUnimplemented, "op: the limit cannot be enforced here: cpus (leave the limit out, or use a backend whose Capabilities name it)"},
-		{gone, cubby.CodeSandboxGone, "op: killed"},
-		{fmt.Errorf("while: %w", gone), cubby.CodeSandboxGone, "op: while: killed"},
-	} {
-		err := codeexec.Fail("op", cubby.CodeInternal, tc.err)
-		if cubby.CodeOf(err) != tc.code || err.Error() != tc.text || !errors.Is(err, tc.err) && tc.err != error(gone) {
-			t.Errorf("got %v (%v), want %s (%v)", err, cubby.CodeOf(err), tc.text, tc.code)
-		}
-	}
-	if gone.Op != "" {
-		t.Error("an error of the caller's was changed")
-	}
-	if codeexec.Fail("op", cubby.CodeInternal, nil) != nil {
-		t.Error("nil became an error")
 	}
 }
 
 // OnOutput is told whole characters, up to the bound, and nothing after the end.
 func TestOnOutput(t *testing.T) {
 	var told []string
-	b := codeexec.ResultBuilder{MaxOutput: 12, OnOutput: func(stream, text string) { told = append(told, stream+":"+text) }}
+	b := backend.ResultBuilder{MaxOutput: 12, OnOutput: func(stream, text string) { told = append(told, stream+":"+text) }}
 	k := b.Begin("bash")
 	out, stderr := k.Stdout(), k.Stderr()
 	for _, piece := range []string{"\xc3", "\xbca\xf0\x9f", "\x8e"} {
@@ -193,7 +147,7 @@ func TestOnOutput(t *testing.T) {
 // The execution does not wait for the callback, which may do what it likes.
 func TestRelayOutput(t *testing.T) {
 	free, told := make(chan struct{}), ""
-	r, err := codeexec.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(stream, text string) {
+	r, err := backend.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(stream, text string) {
 		<-free
 		told += stream + ":" + text + "\n"
 	}}, func(_ context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
@@ -215,7 +169,7 @@ func TestRelayOutput(t *testing.T) {
 				t.Errorf("recovered %v", p)
 			}
 		}()
-		codeexec.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(string, string) { panic("callback") }},
+		backend.RelayOutput(t.Context(), codeexec.CodeExecutionInput{OnOutput: func(string, string) { panic("callback") }},
 			func(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 				defer close(ended)
 				in.OnOutput("stdout", "x")

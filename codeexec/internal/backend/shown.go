@@ -1,4 +1,4 @@
-package codeexec
+package backend
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // Bounds of the files of one result.
@@ -41,7 +42,7 @@ type fileBudget struct {
 // filesOf decodes what a result has beside text, under the names
 // result_<block>_<n>.<ext>, n from first on. What is over the budget is dropped:
 // then all is false.
-func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []File, all bool) {
+func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []codeexec.File, all bool) {
 	all = true
 	for _, f := range formsOf(r) {
 		if len(f.content) == 0 {
@@ -58,25 +59,12 @@ func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []File, 
 		if sniffed := http.DetectContentType(f.content); (f.ext == "png" || f.ext == "jpeg" || f.ext == "pdf") && sniffed != f.mime {
 			f.ext, f.mime = "bin", "application/octet-stream"
 		}
-		files = append(files, File{
+		files = append(files, codeexec.File{
 			Name: fmt.Sprintf("result_%d_%d.%s", block, first+len(files), f.ext), Content: f.content, MIMEType: f.mime,
 			SizeBytes: int64(len(f.content)),
 		})
 	}
 	return files, all
-}
-
-// FilesFromExecution decodes the pictures and documents among an execution's
-// results. block numbers the execution in its reply, from 0. truncated says that
-// some were over the bounds: 100 files, 64 MiB.
-func FilesFromExecution(ex *cubby.Execution, block int) (files []File, truncated bool) {
-	left := fileBudget{maxResultFiles, maxResultBytes}
-	for _, r := range ex.Results {
-		more, all := filesOf(r, block, len(files), &left)
-		files = append(files, more...)
-		truncated = truncated || !all
-	}
-	return files, truncated
 }
 
 // textOf returns what of a result is to be read as text. A figure's text says no
@@ -88,7 +76,7 @@ func textOf(r cubby.Result) string {
 		return ""
 	case r.Text != "":
 		return r.Text
-	case len(r.JSON) > 0 && len(r.JSON) <= DefaultMaxChars:
+	case len(r.JSON) > 0 && len(r.JSON) <= codeexec.DefaultMaxChars:
 		return string(r.JSON)
 	}
 	return ""
@@ -96,11 +84,11 @@ func textOf(r cubby.Result) string {
 
 // errorOf turns an execution's error into ours; the line is where in the block
 // it happened, as far as the traceback tells.
-func errorOf(language string, e *cubby.ExecutionError) *ExecutionError {
+func errorOf(language string, e *cubby.ExecutionError) *codeexec.ExecutionError {
 	if e == nil {
 		return nil
 	}
-	out := &ExecutionError{Type: clip(e.Name, maxErrorType), Message: clip(e.Value, maxErrorMsg), Traceback: CleanText(e.Traceback)}
+	out := &codeexec.ExecutionError{Type: clip(e.Name, maxErrorType), Message: clip(e.Value, maxErrorMsg), Traceback: codeexec.CleanText(e.Traceback)}
 	if parsed := ParseError(language, e.Traceback); parsed != nil {
 		out.Line = parsed.Line
 	}

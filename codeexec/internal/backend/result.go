@@ -1,4 +1,4 @@
-package codeexec
+package backend
 
 import (
 	"cmp"
@@ -9,16 +9,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
-// Exit codes that mean something everywhere.
-const (
-	ExitTimedOut    = 124
-	ExitOutOfMemory = 137
-)
-
-// ResultBuilder puts a [CodeExecutionResult] together, block by block. The zero
-// value is ready to use, by one goroutine at a time. Backends use it.
+// ResultBuilder puts a [codeexec.CodeExecutionResult] together, block by block. The zero
+// value is ready to use, by one goroutine at a time.
 type ResultBuilder struct {
 	// MaxOutput bounds the output of all blocks together, in bytes; 0 means
 	// cubby.DefaultMaxOutput.
@@ -26,7 +21,7 @@ type ResultBuilder struct {
 	// OnOutput is the input's; see [RelayOutput].
 	OnOutput func(stream, text string)
 
-	res    CodeExecutionResult
+	res    codeexec.CodeExecutionResult
 	output strings.Builder
 	left   *fileBudget
 }
@@ -42,7 +37,7 @@ type Block struct {
 	mu             sync.Mutex
 	stdout, stderr strings.Builder
 	text           []string
-	files          []File
+	files          []codeexec.File
 	truncated      bool
 	begun          map[string]string // by stream: of a character, not told yet
 	ended          bool
@@ -53,7 +48,7 @@ func (b *ResultBuilder) Begin(language string) *Block {
 	if b.left == nil {
 		b.left = &fileBudget{maxResultFiles, maxResultBytes}
 	}
-	return &Block{b: b, language: NormalizeLanguage(language), began: time.Now(), begun: map[string]string{}}
+	return &Block{b: b, language: codeexec.NormalizeLanguage(language), began: time.Now(), begun: map[string]string{}}
 }
 
 // write appends to the output, as far as there is room, and returns what it kept.
@@ -172,7 +167,7 @@ func (k *Block) Options() []cubby.RunOption {
 
 // EndExecution ends a block that RunCode ran with Options.
 func (k *Block) EndExecution(ex *cubby.Execution) {
-	r := BlockResult{
+	r := codeexec.BlockResult{
 		ExitCode: ex.ExitCode, Error: errorOf(k.language, ex.Error), Duration: ex.Duration, TimedOut: ex.TimedOut,
 		Truncated: ex.Truncated,
 	}
@@ -196,10 +191,10 @@ func (k *Block) EndProgram(exitCode int, timedOut, truncated bool) {
 	k.mu.Lock()
 	stderr := k.stderr.String()
 	k.mu.Unlock()
-	r := BlockResult{ExitCode: exitCode, Duration: time.Since(k.began), TimedOut: timedOut, Truncated: truncated}
+	r := codeexec.BlockResult{ExitCode: exitCode, Duration: time.Since(k.began), TimedOut: timedOut, Truncated: truncated}
 	limit := ""
 	if timedOut {
-		r.ExitCode, limit = ExitTimedOut, "time"
+		r.ExitCode, limit = codeexec.ExitTimedOut, "time"
 	} else if exitCode != 0 {
 		r.Error = ParseError(k.language, stderr)
 	}
@@ -209,7 +204,7 @@ func (k *Block) EndProgram(exitCode int, timedOut, truncated bool) {
 // EndUnsupported ends a block that did not run: the executor has other
 // languages.
 func (k *Block) EndUnsupported(have []string) {
-	r := UnsupportedBlock(k.language, have)
+	r := unsupported(k.language, have)
 	k.say(r.Error.Error())
 	k.end(r, "")
 }
@@ -221,7 +216,7 @@ func (k *Block) say(s string) bool {
 }
 
 // end adds the block to the result.
-func (k *Block) end(r BlockResult, limit string) {
+func (k *Block) end(r codeexec.BlockResult, limit string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.tell(streamStdout, "", true)
@@ -252,7 +247,7 @@ func (k *Block) end(r BlockResult, limit string) {
 }
 
 // AddFiles adds files that the code left. all says that none was cut or dropped.
-func (b *ResultBuilder) AddFiles(files []File, all bool) {
+func (b *ResultBuilder) AddFiles(files []codeexec.File, all bool) {
 	b.res.OutputFiles = append(b.res.OutputFiles, files...)
 	if !all {
 		b.res.Truncated = true
@@ -261,17 +256,17 @@ func (b *ResultBuilder) AddFiles(files []File, all bool) {
 }
 
 // Result returns what became of the blocks so far.
-func (b *ResultBuilder) Result() CodeExecutionResult {
+func (b *ResultBuilder) Result() codeexec.CodeExecutionResult {
 	r := b.res
 	r.Output = strings.ToValidUTF8(b.output.String(), "\uFFFD")
-	r.Outcome = OutcomeOK
+	r.Outcome = codeexec.OutcomeOK
 	for _, block := range r.Blocks {
 		if block.ExitCode != 0 || block.Error != nil {
-			r.Outcome = OutcomeFailed
+			r.Outcome = codeexec.OutcomeFailed
 		}
 	}
 	if r.TimedOut {
-		r.Outcome = OutcomeDeadlineExceeded
+		r.Outcome = codeexec.OutcomeDeadlineExceeded
 	}
 	return r
 }

@@ -1,20 +1,22 @@
-package codeexec
+package backend
 
 import (
 	"cmp"
 	"context"
 	"strings"
 	"sync"
+
+	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
 // RelayOutput calls execute in a goroutine of its own, with an OnOutput that
 // never waits, and passes what that is told on to in.OnOutput in the caller's
 // goroutine. It returns what execute does, when all is passed on. So nothing that
 // execute holds (a turn, a kernel) is held while in.OnOutput runs. A result beside
-// an error is one of failure, also if nothing ran. Backends call it first of all.
+// an error is one of failure, also if nothing ran. It comes first of all.
 func RelayOutput(
-	ctx context.Context, in CodeExecutionInput, execute func(context.Context, CodeExecutionInput) (CodeExecutionResult, error),
-) (CodeExecutionResult, error) {
+	ctx context.Context, in codeexec.CodeExecutionInput, execute func(context.Context, codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error),
+) (codeexec.CodeExecutionResult, error) {
 	tell := in.OnOutput
 	if tell == nil {
 		return unlessFailed(execute(ctx, in))
@@ -24,7 +26,7 @@ func RelayOutput(
 	queue := outputQueue{more: make(chan struct{}, 1)}
 	in.OnOutput = queue.put
 	var (
-		r     CodeExecutionResult
+		r     codeexec.CodeExecutionResult
 		err   error
 		ended = make(chan struct{})
 	)
@@ -44,10 +46,10 @@ func RelayOutput(
 }
 
 // unlessFailed has no result beside an error say that all went well.
-func unlessFailed(r CodeExecutionResult, err error) (CodeExecutionResult, error) {
+func unlessFailed(r codeexec.CodeExecutionResult, err error) (codeexec.CodeExecutionResult, error) {
 	if err != nil {
-		if r.Outcome == OutcomeOK || r.Outcome == "" {
-			r.Outcome = OutcomeFailed
+		if r.Outcome == codeexec.OutcomeOK || r.Outcome == "" {
+			r.Outcome = codeexec.OutcomeFailed
 		}
 		r.ExitCode = cmp.Or(r.ExitCode, 1)
 	}
