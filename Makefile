@@ -47,8 +47,12 @@ demo-agent: build ## Watch a scripted model write code, fail, repair it, draw a 
 	scripts/demo-agent
 
 .PHONY: test
-test: go-version ## Run every test; as root also install what they need, and run them again as a plain user
+test: go-version ## Run every test; as root also install what they need, and run what depends on the user as a plain user, too
 	@scripts/test
+
+.PHONY: test-quick
+test-quick: go-version ## Run the tests of what needs no sandbox, in less than a minute
+	@scripts/test quick
 
 .PHONY: test-go
 test-go: go-version ## Run the Go tests as the user you are
