@@ -2,6 +2,8 @@ module github.com/cubby-sandbox/cubby
 
 go 1.26.0
 
+ignore ./packaging
+
 require (
 	github.com/bmatcuk/doublestar/v4 v4.10.4
 	github.com/creack/pty v1.1.24

@@ -1,3 +1,5 @@
+//go:build !cubby_docs
+
 // Command cubby runs code in sandboxes. See README.md.
 package main
 
@@ -6,7 +8,6 @@ import (
 	"os"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/entry"
-	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 )
 
 func main() {
@@ -16,16 +17,4 @@ func main() {
 		os.Exit(report(os.Stderr, err))
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-// engineProgram is the program in which sandboxes live: packed into this one, linked
-// into it, or not there at all.
-type engineProgram interface {
-	// Path is what to start: a path that stays good as long as this process lives,
-	// which may be one of its descriptors.
-	Path(ctx context.Context) (string, error)
-	// Commit is the version of the engine of that name, empty if it cannot be told.
-	Commit(ctx context.Context, engine string) string
-	// Keys edits the keys of servers on this machine.
-	Keys() keyadmin.Admin
 }
