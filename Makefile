@@ -5,7 +5,9 @@ export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 export GO       ?= go
 
-GUEST    := cmd/internal/guestbin/cubby-guest.zst
+# What cubby puts into a sandbox; they travel compressed inside cubby.
+INSIDE   := cubby-guest cubby-typescript
+PACKED   := $(INSIDE:%=cmd/internal/guestbin/%.zst)
 LDFLAGS  := -s -w
 # Where cubby begins; see cmd/internal/entry.
 ENTRY    := -E cubby_entry
@@ -24,17 +26,17 @@ go-version:
 	  echo "Go $$1.$$2 is too old: install Go 1.21 or newer, which then fetches the toolchain that go.mod names"; exit 1; fi
 
 .PHONY: build
-build: bin/cubby ## Build bin/cubby, the guest inside
+build: bin/cubby ## Build bin/cubby, what it puts into sandboxes inside
 
-bin/cubby-guest: $(GOSRC) | go-version
-	@[ -e bin/cubby ] || echo "The first build compiles gVisor and SQLite: about four minutes on two cores, later ones take seconds."
-	scripts/gobuild -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/cubby-guest
+$(INSIDE:%=bin/%): $(GOSRC) | go-version
+	@[ -e bin/cubby ] || [ $(@F) != cubby-guest ] || echo "The first build compiles gVisor and SQLite: about four minutes on two cores, later ones take seconds."
+	scripts/gobuild -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
-# The guest travels compressed inside cubby; the file is git-ignored.
-$(GUEST): bin/cubby-guest
+# These files are git-ignored.
+$(PACKED): cmd/internal/guestbin/%.zst: bin/%
 	@$(GO) run ./cmd/internal/packed/pack cmd/internal/guestbin $<
 
-bin/cubby: $(GUEST)
+bin/cubby: $(PACKED)
 	scripts/gobuild -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
 
 .PHONY: demo
@@ -99,4 +101,4 @@ cross: go-version ## Compile what each platform gets: everything on Linux amd64 
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin demo-out demo-agent-out $(basename $(GUEST)).*
+	rm -rf bin demo-out demo-agent-out $(foreach file,$(basename $(PACKED)),$(file).*)

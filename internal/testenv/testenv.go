@@ -64,6 +64,17 @@ func Guest(t testing.TB) string {
 	return filepath.Join(dir, "cubby-guest")
 }
 
+// TypeScript returns the program that makes JavaScript of TypeScript, of the sources
+// under test.
+func TypeScript(t testing.TB) string {
+	t.Helper()
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "cubby-typescript")
+}
+
 // Dir is where the binaries are: CUBBY_TEST_BIN if that is set (they are taken
 // as they are), else bin/test in the repository.
 func build() (string, error) {
@@ -85,15 +96,17 @@ func build() (string, error) {
 		return "", err
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-ldflags=./cubby=-s -w -E cubby_entry",
-		"-o", dir+string(filepath.Separator), "./cubby", "./cubby-guest")
+		"-o", dir+string(filepath.Separator), "./cubby", "./cubby-guest", "./cubby-typescript")
 	cmd.Dir = filepath.Join(root, "cmd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cubby for tests: %w\n%s", err, bytes.TrimSpace(out))
 	}
-	// A sandbox's user executes the guest, whatever the umask is here.
-	if err := os.Chmod(filepath.Join(dir, "cubby-guest"), 0o755); err != nil {
-		return "", err
+	// A sandbox's users execute them, whatever the umask is here.
+	for _, name := range []string{"cubby-guest", "cubby-typescript"} {
+		if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
+			return "", err
+		}
 	}
 	return dir, nil
 }

@@ -261,7 +261,8 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := template.Compose(ctx, filepath.Join(dir, "root"), tools, filepath.Join(filepath.Dir(binary), "cubby-guest"))
+	root, err := template.Compose(ctx, filepath.Join(dir, "root"), tools, filepath.Join(filepath.Dir(binary), "cubby-guest"),
+		filepath.Join(filepath.Dir(binary), "cubby-typescript"))
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +279,7 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	}
 	l.host = host.New(host.Config{Engine: eng, Templates: host.Toolchain(host.Template{
 		Root: root.Dir, Guest: []string{root.GuestPath},
-		Env: []string{"PATH=" + root.Path, "LANG=C.UTF-8", "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash},
+		Env: []string{"PATH=" + root.Path, "LANG=C.UTF-8", "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash, "CUBBY_TYPESCRIPT=" + root.TypeScriptPath},
 	})})
 	l.undo = append(l.undo, l.host.Close)
 	listener, err := net.Listen("tcp", local(0))

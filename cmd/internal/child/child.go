@@ -23,7 +23,6 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
-	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/cmd/internal/server"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
@@ -167,7 +166,7 @@ type private struct {
 	newKey    string
 	recovered int
 
-	guest   *packed.Located
+	guest   guestPrograms
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
@@ -195,9 +194,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	opts.Logger.Info("template of this machine's own tools", "python", tools.Python.Path, "node", tools.Node.Path)
-	guest, file, err := guestBinary(ctx, opts.RunDir)
-	p.guest = file
-	if err != nil {
+	if p.guest, err = openGuestPrograms(ctx, opts.RunDir); err != nil {
 		return p, err
 	}
 	rootDir, state := filepath.Join(opts.RunDir, "root"), filepath.Join(opts.RunDir, "gv")
@@ -208,7 +205,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	}
 	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
 	go func() { fontKey <- template.FontKey(tools) }()
-	root, err := template.Compose(ctx, rootDir, tools, guest)
+	root, err := template.Compose(ctx, rootDir, tools, p.guest.guest, p.guest.typescript)
 	if err != nil {
 		return p, err
 	}
@@ -274,9 +271,7 @@ func (p *private) close() error {
 	if p.root != nil {
 		errs = append(errs, p.root.Close())
 	}
-	if p.guest != nil {
-		errs = append(errs, p.guest.Close())
-	}
+	errs = append(errs, p.guest.Close())
 	if p.store != nil {
 		errs = append(errs, p.store.Close())
 	}
@@ -319,5 +314,6 @@ func environment(root template.Root, tools template.Toolchain) []string {
 		"CUBBY_PYTHON=" + root.Python, "CUBBY_PYTHON_MISSING=" + tools.Python.Missing,
 		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,
 		"CUBBY_BASH=" + root.Bash, "CUBBY_BASH_MISSING=" + tools.Bash.Missing,
+		"CUBBY_TYPESCRIPT=" + root.TypeScriptPath,
 	}
 }

@@ -2,8 +2,10 @@ package child
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,49 +16,79 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
 )
 
-// guestDir is where guestBinary mounts a file system, in the run folder.
+// guestDir is where copyProgram mounts a file system, in the run folder.
 const guestDir = "guest"
 
-// guestBinary returns the guest's path where every user can execute it, which is one of
-// this process's descriptors if it can: what was judged is then what runs. The file is to
-// be kept open as long as sandboxes start: its lock keeps other versions of Cubby from
-// removing it.
-//
-// Neither the user's cache nor the run folder need be a place where it can be executed: a
-// file system may be mounted noexec, which holds for what is bound from there, too. Then
-// it is copied to a small tmpfs of this process.
-func guestBinary(ctx context.Context, runDir string) (path string, guest *packed.Located, err error) {
-	guest, err = guestbin.Open(ctx, runDir)
-	if err != nil {
-		return "", nil, err
+// guestPrograms are the programs that the template shows to sandboxes.
+type guestPrograms struct {
+	guest, typescript string // paths
+	files             []*packed.Located
+}
+
+// openGuestPrograms finds them where every user can execute them: their paths are ones of
+// this process's descriptors if they can be, and what was judged is then what runs. The
+// files are to be kept open as long as sandboxes start: their locks keep other versions of
+// Cubby from removing them. Close is called in any case.
+func openGuestPrograms(ctx context.Context, runDir string) (g guestPrograms, err error) {
+	for _, program := range []struct {
+		name string
+		open func(context.Context, string) (*packed.Located, error)
+		path *string
+	}{
+		{"cubby-guest", guestbin.Open, &g.guest},
+		{"cubby-typescript", guestbin.OpenTypeScript, &g.typescript},
+	} {
+		file, err := program.open(ctx, runDir)
+		if err != nil {
+			return g, err
+		}
+		g.files = append(g.files, file)
+		if *program.path, err = everybodys(file, filepath.Join(runDir, guestDir), program.name); err != nil {
+			return g, fmt.Errorf("%s: %s cannot be executed there, and not be copied: %w", program.name, file.Path, err)
+		}
 	}
-	info, err := guest.File.Stat()
+	return g, nil
+}
+
+// Close lets other versions remove the files.
+func (g guestPrograms) Close() error {
+	var errs []error
+	for _, file := range g.files {
+		errs = append(errs, file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// everybodys returns a path by which every user can execute a program. Neither the user's
+// cache nor the run folder need be a place for that: a file system may be mounted noexec,
+// which holds for what is bound from there, too. Then the program is copied to a small
+// tmpfs of this process, at dir, under that name.
+func everybodys(program *packed.Located, dir, name string) (string, error) {
+	info, err := program.File.Stat()
 	if err != nil {
-		return "", guest, fmt.Errorf("guest: %w", err)
+		return "", err
 	}
 	const execute = 0o005 // by others, whose kernel reads it, too
 	// A memory file is in no mount that could be bound.
-	if info.Mode()&execute == execute && guest.From != packed.FromMemory && !ready.NoExec(int(guest.File.Fd())) {
-		return fmt.Sprintf("/proc/self/fd/%d", guest.File.Fd()), guest, nil
+	if info.Mode()&execute == execute && program.From != packed.FromMemory && !ready.NoExec(int(program.File.Fd())) {
+		return fmt.Sprintf("/proc/self/fd/%d", program.File.Fd()), nil
 	}
-	path, err = copyGuest(guest.File, filepath.Join(runDir, guestDir))
-	if err != nil {
-		return "", guest, fmt.Errorf("guest: %s cannot be executed there, and not be copied: %w", guest.Path, err)
-	}
-	return path, guest, nil
+	return copyProgram(program.File, dir, name)
 }
 
-func copyGuest(from io.ReadSeeker, dir string) (copied string, err error) {
-	if err := os.Mkdir(dir, 0o711); err != nil {
+func copyProgram(from io.ReadSeeker, dir, name string) (copied string, err error) {
+	switch err := os.Mkdir(dir, 0o711); {
+	case err == nil:
+		if err := unix.Mount("cubby", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,nr_inodes=16,mode=711"); err != nil {
+			return "", os.NewSyscallError("mount", err)
+		}
+	case !errors.Is(err, fs.ErrExist): // or it was made for the program before
 		return "", err
-	}
-	if err := unix.Mount("cubby", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128m,nr_inodes=16,mode=711"); err != nil {
-		return "", os.NewSyscallError("mount", err)
 	}
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	copied = filepath.Join(dir, "cubby-guest")
+	copied = filepath.Join(dir, name)
 	to, err := os.OpenFile(copied, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {
 		return "", err

@@ -14,13 +14,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/child"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
@@ -44,9 +43,7 @@ func Engines() engine.Table { return engine.Table{gvisor.Name: gvisor.Kind()} }
 // has started it, and does not return then. It comes first in main.
 func Dispatch() {
 	Engines().Dispatch()
-	if guest.IsGuest(os.Args[0]) {
-		os.Exit(guest.Main())
-	}
+	guestbin.Dispatch()
 }
 
 // Wanted reports whether the arguments (without the program's name) are for Run.

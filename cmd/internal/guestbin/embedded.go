@@ -9,21 +9,37 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 )
 
-// What package packed's command pack has made of the guest.
+// What package packed's command pack has made of the programs.
 var (
 	//go:embed cubby-guest.zst
-	compressed []byte
+	guest []byte
 	//go:embed cubby-guest.sum
-	sum string
+	guestSum string
+	//go:embed cubby-typescript.zst
+	typeScript []byte
+	//go:embed cubby-typescript.sum
+	typeScriptSum string
 )
 
-func program() packed.Program { return packed.New("cubby-guest", sum, compressed, "") }
+func guestProgram() packed.Program { return packed.New("cubby-guest", guestSum, guest, "") }
 
-// Content stands for the guest's content: another guest has another.
-func Content() string { return program().SHA256 }
+func typeScriptProgram() packed.Program {
+	return packed.New("cubby-typescript", typeScriptSum, typeScript, "")
+}
+
+// Content stands for the content of both programs: others have another.
+func Content() string { return guestProgram().SHA256 + typeScriptProgram().SHA256 }
 
 // Open provides the guest, as packed.Open does. runDir is where it is unpacked if there
 // is no cache.
 func Open(ctx context.Context, runDir string) (*packed.Located, error) {
-	return packed.Open(ctx, program(), packed.Options{RunDir: runDir})
+	return packed.Open(ctx, guestProgram(), packed.Options{RunDir: runDir})
 }
+
+// OpenTypeScript does the same with the program that package typescript describes.
+func OpenTypeScript(ctx context.Context, runDir string) (*packed.Located, error) {
+	return packed.Open(ctx, typeScriptProgram(), packed.Options{RunDir: runDir})
+}
+
+// Dispatch does nothing: this program is none of those that it has packed.
+func Dispatch() {}

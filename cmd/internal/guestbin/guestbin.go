@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package guestbin provides the guest, the program that is process 1 in a sandbox: the
-// one that is packed in this program when it was built with the tag cubby_guest (as make
-// does), else the running program itself.
+// Package guestbin provides the programs that Cubby puts into a sandbox: the guest, which
+// is process 1 there, and what makes JavaScript of TypeScript for it. They are packed in
+// this program when it was built with the tag cubby_guest (as make does), else they are
+// the running program itself, which calls Dispatch.
 package guestbin

@@ -7,10 +7,29 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript/transform"
 )
 
-// Open opens the running program: it dispatches to the guest by its name.
+// Dispatch is the guest, or TypeScript's compiler, if this process was started as that.
+// It does not return then.
+func Dispatch() {
+	switch {
+	case typescript.Is(os.Args[0]):
+		os.Exit(transform.Main())
+	case guest.IsGuest(os.Args[0]):
+		os.Exit(guest.Main())
+	}
+}
+
+// OpenTypeScript opens the running program, as Open does.
+func OpenTypeScript(ctx context.Context, runDir string) (*packed.Located, error) {
+	return Open(ctx, runDir)
+}
+
+// Open opens the running program.
 func Open(context.Context, string) (*packed.Located, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -23,7 +42,7 @@ func Open(context.Context, string) (*packed.Located, error) {
 	return &packed.Located{File: file, Path: path, From: packed.FromBeside}, nil
 }
 
-// Content stands for the guest's content: another guest has another. To read a
+// Content stands for the content of both: others have another. To read a
 // program of 60 MB at each start would be too slow, so it goes by size and date.
 func Content() string {
 	path, err := os.Executable()

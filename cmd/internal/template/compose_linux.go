@@ -16,8 +16,12 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
-// GuestPath is where Compose puts the guest binary.
-const GuestPath = "/.cubby/cubby-guest"
+// GuestPath is where Compose puts the guest binary, and TypeScriptPath where it puts the
+// program that makes JavaScript of TypeScript.
+const (
+	GuestPath      = "/.cubby/cubby-guest"
+	TypeScriptPath = "/.cubby/cubby-typescript"
+)
 
 // Root is a composed root filesystem. It lives until Close or until the last
 // process of its mount namespace ends.
@@ -25,6 +29,7 @@ type Root struct {
 	Dir                string // on the host
 	Python, Node, Bash string // inside; empty if missing
 	GuestPath          string // inside
+	TypeScriptPath     string // inside; empty without one
 	Path               string // a PATH for code inside that reaches the toolchain
 }
 
@@ -37,11 +42,13 @@ type Root struct {
 // meant to be the lower side of an overlay. Owners are not set: the skeleton
 // belongs to whoever calls, /home/user included.
 //
-// The guest's file is opened once and bound by that descriptor: guestBinary may be
-// /proc/self/fd/N, of a file that was judged before.
+// guest and typescript are the programs on the host that come to GuestPath and
+// TypeScriptPath; without typescript, which may be empty, Node has to do what it can. Their
+// files are opened once and bound by those descriptors: they may be /proc/self/fd/N, of
+// files that were judged before.
 //
 // A failure leaves nothing mounted.
-func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) (Root, error) {
+func Compose(ctx context.Context, dir string, tc Toolchain, guest, typescript string) (Root, error) {
 	if err := ctx.Err(); err != nil {
 		return Root{}, err
 	}
@@ -49,15 +56,17 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) 
 	if err != nil {
 		return Root{}, err
 	}
-	guest, err := os.OpenFile(guestBinary, unix.O_PATH, 0)
-	if err != nil {
-		return Root{}, fmt.Errorf("guest binary: %w", err)
-	}
-	defer guest.Close()
-	if info, err := guest.Stat(); err != nil {
-		return Root{}, fmt.Errorf("guest binary: %w", err)
-	} else if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return Root{}, fmt.Errorf("guest binary %s is not an executable file", guestBinary)
+	programs := map[string]*os.File{}
+	for path, source := range map[string]string{GuestPath: guest, TypeScriptPath: typescript} {
+		if path == TypeScriptPath && source == "" {
+			continue
+		}
+		file, err := openExecutable(source)
+		if err != nil {
+			return Root{}, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+		defer file.Close()
+		programs[path] = file
 	}
 	if err := checkPrivate(dir); err != nil {
 		return Root{}, err
@@ -70,12 +79,32 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guestBinary string) 
 		}
 	}
 	root := Root{Dir: dir, Python: tc.Python.Path, Node: tc.Node.Path, Bash: tc.Bash.Path, GuestPath: GuestPath, Path: searchPathFor(tc)}
+	if programs[TypeScriptPath] != nil {
+		root.TypeScriptPath = TypeScriptPath
+	}
 	c := &composer{dir: dir}
-	c.build(tc, guest, root.Path)
+	c.build(tc, programs, root.Path)
 	if c.err != nil {
 		return Root{}, errors.Join(fmt.Errorf("composing the root filesystem: %w", c.err), root.Close())
 	}
 	return root, nil
+}
+
+// openExecutable opens path, without the right to read it, if it can be executed.
+func openExecutable(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0) {
+		err = fmt.Errorf("%s is not an executable file", path)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // Close unmounts the template. Processes that still use it keep it until they
@@ -147,7 +176,7 @@ type composer struct {
 	err error
 }
 
-func (c *composer) build(tc Toolchain, guest *os.File, path string) {
+func (c *composer) build(tc Toolchain, programs map[string]*os.File, path string) {
 	for _, d := range []string{"/dev", "/etc", "/home", "/home/user", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
 		"/sys", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/.cubby"} {
 		c.mkdir(d, 0o755)
@@ -167,8 +196,10 @@ func (c *composer) build(tc Toolchain, guest *os.File, path string) {
 	}
 	c.etc(path)
 
-	c.write(GuestPath, "", 0o755)
-	c.bindFile(guest, GuestPath)
+	for inside, file := range programs {
+		c.write(inside, "", 0o755)
+		c.bindFile(file, inside)
+	}
 
 	var prefixes []string
 	links := map[string]string{}

@@ -49,7 +49,7 @@ func newFixture(t *testing.T, debugLog string) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := template.Compose(t.Context(), filepath.Join(dir, "root"), tools, testenv.Guest(t))
+	root, err := template.Compose(t.Context(), filepath.Join(dir, "root"), tools, testenv.Guest(t), testenv.TypeScript(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSuite(t *testing.T) {
 		Spec: func(*testing.T) engine.Spec {
 			return engine.Spec{
 				Root: root.Dir, Args: []string{root.GuestPath}, Hostname: "cubby",
-				Env: []string{"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash},
+				Env: []string{"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash, "CUBBY_TYPESCRIPT=" + root.TypeScriptPath},
 			}
 		},
 		Leaks:     func(t testing.TB) { testenv.CheckLeaksIn(t, f.dir) },

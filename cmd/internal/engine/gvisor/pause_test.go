@@ -28,7 +28,7 @@ func TestPausedSandbox(t *testing.T) {
 	cfg := host.Config{
 		Engine: f.engine, Key: secret.New(), Recorder: &memory{}, ImageDir: filepath.Join(f.dir, "images"),
 		Templates: host.Toolchain(host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: []string{
-			"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash,
+			"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash, "CUBBY_TYPESCRIPT=" + root.TypeScriptPath,
 		}}),
 	}
 	first := host.New(cfg)

@@ -21,16 +21,22 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript/transform"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // HostToken is the host's token of the boxes that New returns.
 const HostToken = "the-host's"
 
-// Main is a TestMain. The test binary is also the Bash kernel of its tests; main is what
+// Main is a TestMain. The test binary is also the Bash kernel of its tests, and
+// TypeScript's compiler; main is what
 // a program called settings.Program runs, nil for kernel.BashMain. It sees to it that
 // nothing is left running.
 func Main(m *testing.M, main func() int) {
+	if typescript.Is(os.Args[0]) {
+		os.Exit(transform.Main())
+	}
 	if filepath.Base(os.Args[0]) == settings.Program {
 		if main == nil {
 			main = kernel.BashMain
@@ -51,6 +57,9 @@ func Config(t testing.TB) settings.Config {
 		Interpreters: map[string]string{settings.Python: "/usr/bin/python3", settings.Bash: "/bin/bash"},
 		Missing:      map[string]string{},
 		Env:          []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
+	}
+	if self, err := os.Executable(); err == nil {
+		cfg.TypeScript = self
 	}
 	if node, err := exec.LookPath("node"); err == nil {
 		cfg.Interpreters[settings.JavaScript] = node

@@ -3,12 +3,12 @@
 package interpreter
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernelproc"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript"
+
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -20,13 +20,13 @@ func (c *cell) fail(name, value string) {
 	c.emit(protocol.Event{Type: protocol.EventError, ErrorData: &protocol.ErrorData{Name: name, Value: value, Traceback: name + ": " + value}})
 }
 
-func (c *cell) syntaxError(err error) {
+// syntaxError reports what TypeScript's compiler cannot read.
+func (c *cell) syntaxError(at *typescript.SyntaxError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end.ExitCode = 1
-	failure := &protocol.ErrorData{Name: "SyntaxError", Value: err.Error(), Traceback: "SyntaxError: " + err.Error()}
-	var at *kernel.SyntaxError
-	if errors.As(err, &at) && at.Line > 0 {
+	failure := &protocol.ErrorData{Name: "SyntaxError", Value: at.Error(), Traceback: "SyntaxError: " + at.Error()}
+	if at.Line > 0 {
 		failure.Value = fmt.Sprintf("%s (line %d)", at.Text, at.Line)
 		failure.Traceback = fmt.Sprintf("cell.ts:%d\n%s\n%*s\n\nSyntaxError: %s", at.Line, at.LineText, at.Column, "^", at.Text)
 	}
@@ -60,11 +60,11 @@ func (c *cell) conclude(language string, timeout time.Duration) {
 		c.end.Interrupted, c.end.ExitCode = true, 130
 	case lost && c.died.Signaled():
 		c.end.ExitCode = 128 + int(c.died.Signal())
-		failure = &protocol.ErrorData{Name: "KernelDied", Value: kernelproc.Describe(*c.died)}
+		failure = &protocol.ErrorData{Name: "KernelDied", Value: reaper.Describe(*c.died)}
 		failure.Traceback = failure.Name + ": " + failure.Value
 	case lost:
 		if c.end.ExitCode = c.died.ExitStatus(); c.end.ExitCode != 0 {
-			failure = &protocol.ErrorData{Name: "KernelExited", Value: kernelproc.Describe(*c.died)}
+			failure = &protocol.ErrorData{Name: "KernelExited", Value: reaper.Describe(*c.died)}
 			failure.Traceback = failure.Name + ": " + failure.Value
 		}
 	}

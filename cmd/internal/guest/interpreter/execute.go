@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -104,16 +103,12 @@ func (ip *Interpreter) handleExecute(w http.ResponseWriter, r *http.Request) {
 	}
 	run.mu.Unlock()
 
-	code := req.Code
-	if language == settings.TypeScript {
-		js, err := kernel.StripTypes(code)
-		if err != nil {
-			run.syntaxError(err)
-			give()
-			run.finish(start)
-			return
-		}
-		code = js
+	q.Code = req.Code
+	limit := timeLimit{time.Duration(timeout) * time.Millisecond, time.Now()}
+	if language == settings.TypeScript && !ip.erase(r.Context(), run, &q, limit.length) {
+		give()
+		run.finish(start)
+		return
 	}
 	s := ip.settings.Load()
 	env := maps.Clone(s.Env)
@@ -124,9 +119,9 @@ func (ip *Interpreter) handleExecute(w http.ResponseWriter, r *http.Request) {
 	if k.Identity != s.Identity { // it was started before the sandbox became another
 		k.Identity, q.Keep = s.Identity, s.Identity.Variables()
 	}
-	q.Op, q.ID, q.Code, q.Env, q.Ack = "execute", int64(c.count), code, env, true
+	q.Op, q.ID, q.Env, q.Ack = "execute", int64(c.count), env, true
 	q.Drain = r.Header.Get(protocol.HeaderDrain) == "1"
-	ip.runCell(r, c, k, run, q, time.Duration(timeout)*time.Millisecond)
+	ip.runCell(r, c, k, run, q, limit)
 	give()
 	run.finish(start)
 }

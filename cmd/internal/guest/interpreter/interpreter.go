@@ -15,6 +15,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/transformer"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -24,10 +25,12 @@ type Interpreter struct {
 	ctx      context.Context // done when the guest ends
 	wg       sync.WaitGroup  // of the kernels' goroutines
 	children *reaper.Children
-	groups   *cellgroup.Groups
-	contexts contexts
-	inputs   codeInputs
-	waiting  atomic.Int64 // bytes of the source of calls that run or wait
+	// typescript makes JavaScript of the cells of that language.
+	typescript *transformer.Transformer
+	groups     *cellgroup.Groups
+	contexts   contexts
+	inputs     codeInputs
+	waiting    atomic.Int64 // bytes of the source of calls that run or wait
 }
 
 // New writes the kernels' scripts and returns an interpreter without a
@@ -36,7 +39,10 @@ func New(ctx context.Context, s *settings.Store, c *reaper.Children) (*Interpret
 	if err := kernel.Write(s.Config.KernelDir); err != nil {
 		return nil, err
 	}
-	return &Interpreter{settings: s, ctx: ctx, children: c, groups: cellgroup.New(s.Config.CgroupDir)}, nil
+	return &Interpreter{
+		settings: s, ctx: ctx, children: c, groups: cellgroup.New(s.Config.CgroupDir),
+		typescript: transformer.New(s.Config.TypeScript, s.Config.SwitchUser, c),
+	}, nil
 }
 
 // Close kills the kernels and waits until nothing of them is left. The interpreter's
@@ -49,6 +55,7 @@ func (ip *Interpreter) Close() {
 	for _, c := range all {
 		c.discard()
 	}
+	ip.typescript.Close()
 	ip.wg.Wait()
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernelproc"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
@@ -121,7 +123,7 @@ func (ip *Interpreter) launch(ctx context.Context, c *codeContext) (*kernelproc.
 		c.strict = false
 		return k, nil
 	case <-k.Ended:
-		err = fmt.Errorf("the %s kernel ended at once (%s)", c.kernel, kernelproc.Describe(k.Status))
+		err = fmt.Errorf("the %s kernel ended at once (%s)", c.kernel, reaper.Describe(k.Status))
 	case <-limit.C:
 		err = fmt.Errorf("the %s kernel was not ready after %s", c.kernel, startTime)
 	case <-ctx.Done():

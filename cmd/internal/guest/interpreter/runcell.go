@@ -16,9 +16,15 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
+// timeLimit is how long a cell may take, 0 for as long as it likes, and since when.
+type timeLimit struct {
+	length time.Duration
+	since  time.Time
+}
+
 // runCell runs q and returns when the kernel is done or dead, and what must not
 // outlive the cell is gone.
-func (ip *Interpreter) runCell(r *http.Request, c *codeContext, k *kernelproc.Process, run *cell, q kernel.Request, timeout time.Duration) {
+func (ip *Interpreter) runCell(r *http.Request, c *codeContext, k *kernelproc.Process, run *cell, q kernel.Request, atMost timeLimit) {
 	gr := ip.groups.Begin(k.PID(), &k.Group, c.kernel == settings.Bash)
 	run.group = gr
 	c.mu.Lock()
@@ -41,8 +47,8 @@ func (ip *Interpreter) runCell(r *http.Request, c *codeContext, k *kernelproc.Pr
 	keepalive := time.NewTicker(keepaliveTime / 5)
 	defer keepalive.Stop()
 	var limit, signal, grace <-chan time.Time
-	if timeout > 0 {
-		t := time.NewTimer(timeout)
+	if atMost.length > 0 {
+		t := time.NewTimer(time.Until(atMost.since.Add(atMost.length)))
 		defer t.Stop()
 		limit = t.C
 	}
@@ -157,5 +163,5 @@ wait:
 		}
 		c.mu.Unlock()
 	}
-	run.conclude(c.kernel, timeout)
+	run.conclude(c.kernel, atMost.length)
 }

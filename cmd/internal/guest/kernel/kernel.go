@@ -52,6 +52,8 @@ type Request struct {
 	ID int64 `json:"id"`
 	// Code is the source, without NUL bytes.
 	Code string `json:"code"`
+	// TypeScript says that JavaScript's kernel is to erase the types of Code first.
+	TypeScript bool `json:"typescript,omitempty"`
 	// Keep is set before the code runs, and stays.
 	Keep map[string]string `json:"keep,omitempty"`
 	// Env is set after Keep, and what was there is put back when the code has run.
@@ -164,8 +166,7 @@ func Python(interpreter, dir string, ipython bool) Command {
 	return Command{Path: interpreter, Args: args}
 }
 
-// Node starts the JavaScript kernel, which also runs what [StripTypes] makes of
-// TypeScript. It needs Node 12 or later.
+// Node starts the JavaScript kernel, which also runs what becomes of TypeScript. It needs Node 12 or later.
 func Node(interpreter, dir string) Command {
 	// The parser that every Node carries is only reachable with this flag.
 	return Command{Path: interpreter, Args: []string{"--expose-internals", "--no-warnings", path.Join(dir, "node.cjs")}}

@@ -375,6 +375,20 @@ function sourceMap(src) {
   }
 }
 
+// Without the program that the guest has for it, types are erased by Node itself: in
+// place, so that positions stay. It takes 60 ms and 17 MB the first time.
+const erase = Module.stripTypeScriptTypes;
+function eraseTypes(src) {
+  const missing = 'TypeScript needs cubby-typescript beside the guest, or Node 22.13 or later';
+  if (!erase) throw new Error(missing);
+  try {
+    return erase(src);
+  } catch (e) {
+    if (e.code === 'ERR_INVALID_TYPESCRIPT_SYNTAX') throw new SyntaxError(e.message);
+    throw new Error(e.code === 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX' ? `${e.message}, and cubby-typescript is not installed` : missing);
+  }
+}
+
 function execute(req) {
   const file = `<cell ${++count}>`;
   let leave = () => {};
@@ -409,6 +423,7 @@ function execute(req) {
   const me = cell;
   let code;
   try {
+    if (req.typescript) req.code = eraseTypes(req.code);
     leave = enter(req);
     code = rewrite(req.code);
   } catch (e) {

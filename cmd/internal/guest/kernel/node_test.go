@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript/transform"
 )
 
 func startNode(t testing.TB) *wireKernel {
@@ -105,10 +106,11 @@ func TestNode(t *testing.T) {
 			for i, c := range cells {
 				code := c.code
 				if c.ts {
-					var err error
-					if code, err = kernel.StripTypes(code); err != nil {
-						t.Fatal(err)
+					js, bad := transform.StripTypes(code)
+					if bad != nil {
+						t.Fatal(bad)
 					}
+					code = js
 				}
 				got := k.execute(kernel.Request{Code: code, Env: c.env, Cwd: c.cwd, Drain: c.drain})
 				bad := got.Exited || got.ExitCode != c.exit || got.Stdout != c.stdout || got.Text() != c.text

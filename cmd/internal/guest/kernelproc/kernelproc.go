@@ -156,3 +156,12 @@ func (k *Process) Release() {
 	defer k.mu.Unlock()
 	k.sink = nil
 }
+
+// DescribeEnd says how the process ended, and more of one that was killed for its
+// memory.
+func (k *Process) DescribeEnd() string {
+	if k.OOM.Load() {
+		return "the sandbox was out of memory"
+	}
+	return reaper.Describe(k.Status)
+}

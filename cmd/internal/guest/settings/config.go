@@ -42,6 +42,9 @@ type Config struct {
 	// Missing says for one that is not there what to install.
 	Interpreters map[string]string
 	Missing      map[string]string
+	// TypeScript is the path of the program that package typescript describes, empty
+	// if there is none.
+	TypeScript string
 	// Env is the environment of kernels beside HOME, USER and LOGNAME.
 	Env []string
 	// CgroupDir is the pids controller under which cells get groups of their
@@ -69,6 +72,7 @@ func FromEnv() Config {
 		c.Interpreters[lang] = os.Getenv("CUBBY_" + name)
 		c.Missing[lang] = os.Getenv("CUBBY_" + name + "_MISSING")
 	}
+	c.TypeScript = os.Getenv("CUBBY_TYPESCRIPT")
 	c.Cgroup = os.Getenv(protocol.CgroupVar)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript"
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript/transform"
 )
 
 // guestArg makes a program that calls Dispatch the guest of a machine.
@@ -27,6 +29,8 @@ func Dispatch() {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case typescript.Is(os.Args[0]):
+		os.Exit(transform.Main())
 	case guest.IsGuest(os.Args[0]): // what the guest starts of its own program
 		os.Exit(guest.Main())
 	}
@@ -48,6 +52,9 @@ func runGuest() error {
 	cfg := settings.FromEnv()
 	cfg.UID, cfg.GID, cfg.SwitchUser, cfg.Init = uint32(os.Getuid()), uint32(os.Getgid()), false, false
 	cfg.Home, cfg.KernelDir = filepath.Join(dir, "home"), filepath.Join(dir, "kernels")
+	if cfg.TypeScript, err = os.Executable(); err != nil {
+		return err
+	}
 	if err := os.Mkdir(cfg.Home, 0o700); err != nil {
 		return err
 	}

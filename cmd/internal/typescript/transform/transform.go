@@ -1,32 +1,20 @@
-package kernel
+// Package transform is the program that makes JavaScript of TypeScript. It is not part of
+// the guest: the compiler that it is made of is a third of what the guest would be, and
+// most sandboxes never need it.
+package transform
 
 import (
-	"fmt"
-
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/typescript"
 )
-
-// SyntaxError says where TypeScript could not be read.
-type SyntaxError struct {
-	// Line counts from 1, Column from 1 in bytes. Both are 0 if unknown.
-	Line, Column int
-	// Text is the complaint, LineText the whole line it is about.
-	Text, LineText string
-}
-
-func (e *SyntaxError) Error() string {
-	if e.Line == 0 {
-		return e.Text
-	}
-	return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text)
-}
 
 // tsconfig keeps imports which this cell does not use: a later one may.
 const tsconfig = `{"compilerOptions":{"verbatimModuleSyntax":true,"experimentalDecorators":true,"useDefineForClassFields":true}}`
 
 // StripTypes turns TypeScript into JavaScript for the Node kernel. Source that is
-// only valid with JSX in it is read as TSX. The error is a *SyntaxError.
-func StripTypes(src string) (string, error) {
+// only valid with JSX in it is read as TSX.
+func StripTypes(src string) (string, *typescript.SyntaxError) {
 	js, err := transform(src, api.LoaderTS)
 	if err == nil {
 		return js, nil
@@ -37,7 +25,7 @@ func StripTypes(src string) (string, error) {
 	return "", err
 }
 
-func transform(src string, loader api.Loader) (string, error) {
+func transform(src string, loader api.Loader) (string, *typescript.SyntaxError) {
 	res := api.Transform(src, api.TransformOptions{
 		Loader:            loader,
 		Target:            api.ESNext,
@@ -59,7 +47,7 @@ func transform(src string, loader api.Loader) (string, error) {
 	})
 	if len(res.Errors) > 0 {
 		m := res.Errors[0]
-		e := &SyntaxError{Text: m.Text}
+		e := &typescript.SyntaxError{Text: m.Text}
 		if m.Location != nil {
 			e.Line, e.Column, e.LineText = m.Location.Line, m.Location.Column+1, m.Location.LineText
 		}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernelproc
+package reaper
 
 import (
 	"fmt"
@@ -15,15 +15,6 @@ func Describe(ws syscall.WaitStatus) string {
 		return "killed by " + signalName(ws.Signal())
 	}
 	return fmt.Sprintf("exit status %d", ws.ExitStatus())
-}
-
-// DescribeEnd is describe, and says more of a kernel that was killed for its
-// memory.
-func (k *Process) DescribeEnd() string {
-	if k.OOM.Load() {
-		return "the sandbox was out of memory"
-	}
-	return Describe(k.Status)
 }
 
 func signalName(s syscall.Signal) string {
