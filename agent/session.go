@@ -54,6 +54,7 @@ type Session struct {
 
 	// Of who holds turn.
 	messages []Message
+	restored bool // and the model does not know yet
 	place    *place
 	runs     int
 	closed   bool
@@ -67,6 +68,24 @@ func (s *Session) Messages() []Message {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	return slices.Clone(s.messages)
+}
+
+// Restore begins the session with the conversation of an earlier one, as
+// [Session.Messages] returned it, in the place of what was said in this one. The
+// sandbox is not that one's: the model is told with the next question that variables and
+// files are gone, but for those that come with it. Messages must end with the
+// assistant, or be none; pictures in them become their names.
+func (s *Session) Restore(messages []Message) error {
+	if n := len(messages); n > 0 && messages[n-1].Role != RoleAssistant {
+		return errors.New("agent: the conversation to restore does not end with the assistant")
+	}
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if s.closed {
+		return ErrClosed
+	}
+	s.messages, s.restored = withoutImages(messages), len(messages) > 0
+	return nil
 }
 
 // Close ends the session, after the question that is being answered. The sandbox
@@ -217,9 +236,16 @@ func (w *work) files() []codeexec.File {
 	return all
 }
 
+// restoredNote begins the first question of a session that was restored.
+const restoredNote = "[The conversation goes on in a new sandbox: variables, imports and files of the runs so far are gone, but for files " +
+	"that are listed here. Make again what you need of them.]"
+
 // ask is the question as the model reads it.
 func (w *work) ask(q Question) Message {
 	var b strings.Builder
+	if w.s.restored {
+		b.WriteString(restoredNote + "\n\n")
+	}
 	b.WriteString(q.Text)
 	if len(q.Files) > 0 {
 		b.WriteString("\n\nFiles in the working directory:\n")
@@ -255,6 +281,7 @@ func (w *work) settle() {
 	if last.Role == RoleUser {
 		w.messages = append(w.messages, Message{RoleAssistant, []Part{Text{"[The work on this was stopped before an answer.]"}}})
 	}
+	w.s.restored = false // it was said
 	// Pictures of old questions cost much and tell little.
 	w.s.messages = append(withoutImages(w.s.messages), w.messages...)
 }

@@ -411,7 +411,7 @@ func (r *runner) notes(ex *cubby.Execution, c *collector) {
 		fmt.Fprintf(w, "cubby: out of memory%s\n", r.memoryLimit())
 	}
 	if ex.Truncated {
-		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.long())
+		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.Long())
 	}
 	for _, f := range c.saved {
 		fmt.Fprintln(w, "wrote "+f.shown)

@@ -79,7 +79,7 @@ func (c *collector) leave(name string, why error) {
 			reason = fmt.Sprintf("over the limit of %d pictures: -o takes more with --out-max-files", cubby.DefaultDownloadFiles)
 		}
 	case errors.Is(why, cubby.ErrTooManyBytes):
-		reason = fmt.Sprintf("over the limit of %s in all (--out-max-bytes)", c.flags.outMaxBytes.long())
+		reason = fmt.Sprintf("over the limit of %s in all (--out-max-bytes)", c.flags.outMaxBytes.Long())
 	}
 	c.lost = c.lost || !errors.Is(why, cubby.ErrNoContent)
 	if len(c.left) == maxListedLeft {

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
 )
 
 // maxSource bounds the source text, in bytes.
@@ -239,74 +238,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-var units = []struct {
-	suffix string
-	bytes  float64
-}{
-	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
-	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
-	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40},
-	{"b", 1}, {"", 1},
-}
-
 // bytesValue is a flag that holds a size in bytes.
-type bytesValue int64
-
-func (b *bytesValue) Type() string { return "size" }
-
-func (b *bytesValue) String() string {
-	n := int64(*b)
-	switch {
-	case n >= 1<<40 && n%(1<<40) == 0:
-		return strconv.FormatInt(n>>40, 10) + "TiB"
-	case n >= 1<<30 && n%(1<<30) == 0:
-		return strconv.FormatInt(n>>30, 10) + "GiB"
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return strconv.FormatInt(n>>20, 10) + "MiB"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// long is the size with its unit, for sentences.
-func (b bytesValue) long() string {
-	if s := b.String(); strings.HasSuffix(s, "B") {
-		return s
-	}
-	return strconv.FormatInt(int64(b), 10) + " B"
-}
-
-func (b *bytesValue) Set(s string) error {
-	n, err := parseBytes(s)
-	if err == nil {
-		*b = bytesValue(n)
-	}
-	return err
-}
-
-// parseBytes reads 512MiB, 1.5GiB, 10MB, 64k or plain bytes; always positive.
-func parseBytes(s string) (int64, error) {
-	lower := strings.ToLower(strings.TrimSpace(s))
-	for _, u := range units {
-		number, ok := strings.CutSuffix(lower, u.suffix)
-		if !ok {
-			continue
-		}
-		number = strings.TrimSpace(number)
-		if strings.Trim(number, "0123456789.") != "" {
-			break
-		}
-		n, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			break
-		}
-		n = math.Ceil(n * u.bytes)
-		if n < 1 || n >= 1<<60 {
-			return 0, errors.New("out of range: at least one byte")
-		}
-		return int64(n), nil
-	}
-	return 0, errors.New("not a size: write 512MiB, 1GiB or a number of bytes")
-}
+type bytesValue = flagvalue.Size
 
 // timeValue is a flag that holds a positive duration; a bare number is seconds.
 type timeValue time.Duration
@@ -341,13 +274,9 @@ func (t *timeValue) Set(s string) error {
 
 // parsePairs reads the values of a flag that is given once for each pair.
 func parsePairs(flag string, list []string) (map[string]string, error) {
-	pairs := make(map[string]string, len(list))
-	for _, kv := range list {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" || strings.ContainsRune(kv, 0) {
-			return nil, usagef("--%s %q: write NAME=VALUE", flag, kv)
-		}
-		pairs[k] = v
+	pairs, err := flagvalue.Pairs(flag, list)
+	if err != nil {
+		return nil, usageError{err}
 	}
 	return pairs, nil
 }
@@ -373,9 +302,9 @@ func (f *runFlags) check(changed func(string) bool) error {
 		switch {
 		case !changed(s.flag):
 		case s.v < s.min:
-			return usagef("--%s: %s is too little: at least %s", s.flag, s.v.long(), s.min.long())
+			return usagef("--%s: %s is too little: at least %s", s.flag, s.v.Long(), s.min.Long())
 		case s.v > s.max:
-			return usagef("--%s: %s is too much: at most %s", s.flag, s.v.long(), s.max.long())
+			return usagef("--%s: %s is too much: at most %s", s.flag, s.v.Long(), s.max.Long())
 		}
 	}
 	switch {

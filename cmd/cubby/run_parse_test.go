@@ -5,30 +5,6 @@ import (
 	"testing"
 )
 
-func TestParseBytes(t *testing.T) {
-	for _, tt := range []struct {
-		in   string
-		want int64 // 0: refused
-	}{
-		{"512MiB", 512 << 20}, {"1GiB", 1 << 30}, {"1.5GiB", 3 << 29}, {"10mb", 10_000_000}, {"64k", 64 << 10},
-		{"10 MiB", 10 << 20}, {"123", 123}, {"7b", 7}, {" 1g ", 1 << 30},
-		{"", 0}, {"0", 0}, {"-1", 0}, {"1e9", 0}, {"inf", 0}, {"nan", 0}, {"MiB", 0}, {"1.2.3", 0}, {"9999999TiB", 0}, {"1 XiB", 0},
-	} {
-		if got, err := parseBytes(tt.in); got != tt.want || (err == nil) != (tt.want > 0) {
-			t.Errorf("%q: %d, %v; want %d", tt.in, got, err, tt.want)
-		}
-	}
-}
-
-func TestSizesPrintAsTheyAreRead(t *testing.T) {
-	for _, s := range []string{"512MiB", "1GiB", "10MiB", "123"} {
-		var b bytesValue
-		if err := b.Set(s); err != nil || b.String() != s {
-			t.Errorf("%s became %s, %v", s, b.String(), err)
-		}
-	}
-}
-
 func TestTimeouts(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"60s", "1m"}, {"90", "1m30s"}, {"1.5s", "1.5s"}, {"2h", "2h0m"},
@@ -71,15 +47,6 @@ func FuzzParseShare(f *testing.F) {
 		s, err := parseShare(in, func(string) bool { return false })
 		if err == nil && (s.local == "" || !strings.HasPrefix(s.remote, "/") || strings.Contains(s.remote+"/", "/../")) {
 			t.Errorf("%q became %+v", in, s)
-		}
-	})
-}
-
-func FuzzParseBytes(f *testing.F) {
-	f.Add("1.5GiB")
-	f.Fuzz(func(t *testing.T, in string) {
-		if n, err := parseBytes(in); (err == nil) != (n > 0) {
-			t.Errorf("%q: %d, %v", in, n, err)
 		}
 	})
 }

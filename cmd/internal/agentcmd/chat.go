@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/cmd/internal/lineedit"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 )
 
@@ -18,20 +19,43 @@ const chatHelp = `Ask a question. Variables and files last from question to ques
 Ctrl-C stops an answer; twice leaves.
 `
 
+const editorHelp = `Alt-Enter, or a backslash before Enter, begins another line; what is pasted is one
+question. Up and Ctrl-R find what was typed before; what begins with a space is
+not kept.
+`
+
+// leaveHint is said when Ctrl-C has stopped what goes on.
+const leaveHint = "Ctrl-C again, Ctrl-D or /quit leaves"
+
 // chat asks what is typed, until there is no more.
 func (c *command) chat(ctx context.Context, first agent.Question) error {
 	if c.lines.terminal {
 		c.view.say("Ask a question, or /help.\n")
 	}
+	h := readHistory(c.state)
+	prompt := ""
+	if c.lines.terminal {
+		prompt = "> "
+	}
 	var last error
+	leaving := false // the last key was Ctrl-C
 	for {
 		if c.lines.terminal {
-			c.view.prompt("\n> ")
+			c.view.begin("prompt")
+			c.view.raw("\n")
 		}
-		text, err := c.lines.next(ctx)
+		text, err := c.read(ctx, prompt, h)
 		switch {
 		case ctx.Err() != nil:
 			return c.interrupted(ctx, ctx.Err())
+		case errors.Is(err, lineedit.ErrInterrupted):
+			if leaving {
+				c.view.note("cubby: interrupted")
+				return output.Exit(exitInterrupted)
+			}
+			leaving = true
+			c.view.note("%s", leaveHint)
+			continue
 		case errors.Is(err, io.EOF):
 			if c.lines.terminal {
 				c.view.say("\n")
@@ -41,6 +65,7 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 		case err != nil:
 			return fmt.Errorf("read a question: %w", err)
 		}
+		leaving = false
 		text = strings.TrimSpace(text)
 		name, rest, _ := strings.Cut(text, " ")
 		switch {
@@ -62,7 +87,8 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 		case ctx.Err() != nil:
 			return c.interrupted(ctx, ctx.Err())
 		case interrupted:
-			c.view.note("stopped; Ctrl-C again, or /quit, leaves")
+			leaving = true
+			c.view.note("stopped; %s", leaveHint)
 			last = output.Exit(exitInterrupted)
 		case err != nil:
 			last = output.Exit(report(c.std.Err, err))
@@ -77,6 +103,9 @@ func (c *command) slash(name, rest string) {
 	switch name {
 	case "/help":
 		c.view.say(chatHelp)
+		if c.editor != nil {
+			c.view.say(editorHelp)
+		}
 	case "/files":
 		for _, f := range c.files {
 			c.view.say(fmt.Sprintf("%s (%d bytes)\n", f.Name, max(f.SizeBytes, int64(len(f.Content)))))

@@ -16,10 +16,13 @@ import (
 	"github.com/cubby-sandbox/cubby/agent/toolbox"
 	"github.com/cubby-sandbox/cubby/agent/transcript"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/lineedit"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
+	"github.com/cubby-sandbox/cubby/cmd/internal/userstate"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
+	"github.com/cubby-sandbox/cubby/codeexec/skill"
 )
 
 // defaultOut is where files go that come back. It is made when the first comes.
@@ -35,7 +38,9 @@ type command struct {
 	std   Streams
 	flags flags
 
-	lines   *lines // standard input; nil if it is the question
+	lines   *lines            // standard input; nil if it is the question
+	editor  *lineedit.Editor  // the same, where a person types on a terminal; else nil
+	state   *userstate.Folder // nil: nothing is kept
 	view    *view
 	json    *jsonWriter // with --json
 	signals *signals
@@ -67,6 +72,20 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 	if asked && strings.TrimSpace(question) == "" {
 		return usagef("the question is empty")
 	}
+	if !c.flags.private {
+		// Without a home, or with one that is another's, it works and is forgotten.
+		if folder, err := userstate.Open(os.Getenv); err == nil {
+			defer folder.Close()
+			c.state = folder
+		}
+	}
+	var before *conversation
+	if c.flags.goOn {
+		if before, err = lastConversation(c.state); err != nil {
+			return err
+		}
+		c.flags.files = before.addFiles(c.flags.files)
+	}
 	if c.inputs, err = readInputs(c.flags.files); err != nil {
 		return err
 	}
@@ -75,6 +94,9 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 	}
 	c.view = newView(c.std, c.flags.json)
 	defer c.view.close()
+	if c.lines != nil {
+		c.editor = newEditor(c.std.In, c.view.w)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer output.CatchPipe()()
@@ -102,6 +124,13 @@ func (c *command) run(ctx context.Context, question string, asked bool) (err err
 	defer func() { err = errors.Join(err, closeAll()) }()
 	c.session = a.Session("")
 	defer func() { err = errors.Join(err, c.session.Close()) }()
+	if before != nil {
+		if err := c.session.Restore(before.messages()); err != nil {
+			return err
+		}
+		c.view.note("going on with the conversation of %s (%s); variables and files of its sandbox are gone%s",
+			before.Time.Local().Format("2 January 15:04"), count(before.replies(), "reply", "replies"), before.putBack())
+	}
 	q := c.question(ctx, question)
 	if !asked {
 		return c.chat(ctx, q)
@@ -135,6 +164,16 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 		return nil, nil, usagef("--mode %.40q: it is blocks or tools", f.mode)
 	}
 	opts := []agent.Option{agent.WithMode(agent.Mode(f.mode)), agent.WithLimits(agent.Limits{Turns: f.maxTurns, Time: f.timeout})}
+	system, err := readSystem(f.system)
+	if err != nil {
+		return nil, nil, err
+	}
+	var skills *skill.Folders
+	if len(f.skills) > 0 {
+		if skills, err = openSkills(f.skills); err != nil {
+			return nil, nil, err
+		}
+	}
 	var policy *validate.Policy
 	if f.policy != "" {
 		if policy, err = readPolicy(f.policy); err != nil {
@@ -203,6 +242,16 @@ func (c *command) assemble(ctx context.Context) (_ *agent.Agent, _ func() error,
 		return nil, nil, err
 	}
 	toClose = append(toClose, executor)
+	if skills != nil {
+		tools, all, err := newSkills(skills, executor, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		toClose = append(toClose, tools)
+		opts = append(opts, agent.WithTools(all...))
+		system = strings.TrimSpace(system + "\n\n" + tools.Overview())
+	}
+	opts = append(opts, agent.WithInstructions(system))
 	if policy != nil {
 		v, err := validate.New(executor, validate.Options{Policy: policy, Checkers: parsers.Checkers()})
 		if err != nil {
@@ -247,6 +296,11 @@ func (c *command) ask(ctx context.Context, q agent.Question) (*agent.Answer, err
 	c.view.endTurn()
 	if answer == nil {
 		return nil, err
+	}
+	if c.state != nil && answer.Turns > 0 {
+		if kept := keepConversation(c.state, c.session.Messages(), c.flags.files); kept != nil {
+			c.view.note("the conversation is not kept for --continue: %v", kept)
+		}
 	}
 	c.files = append(c.files, answer.Files...)
 	written := c.save(c.flags.out, answer.Files)
@@ -293,6 +347,27 @@ func (c *command) writeTranscript() {
 	c.view.note("wrote %s", c.flags.transcript)
 }
 
+// read asks a person for a line, or for the lines of an editor.
+func (c *command) read(ctx context.Context, prompt string, h lineedit.History) (string, error) {
+	if c.editor != nil {
+		c.view.begin("prompt")
+		defer c.view.begin("")
+		return c.editor.Read(ctx, prompt, h)
+	}
+	if prompt == "" {
+		return c.lines.next(ctx)
+	}
+	c.view.prompt(prompt)
+	if err := c.view.failure(); err != nil {
+		return "", fmt.Errorf("what is asked could not be shown: %w", err)
+	}
+	text, err := c.lines.next(ctx)
+	if !c.lines.terminal {
+		c.view.prompt("\n")
+	}
+	return text, err
+}
+
 // approver asks a person: for each run, or for those that the policy is unsure
 // of.
 func (c *command) approver(each bool) agent.Approver {
@@ -305,16 +380,13 @@ func (c *command) approver(each bool) agent.Approver {
 			c.view.note("called as the tool %s with %.2000s", r.Tool, r.Arguments)
 		}
 		c.view.findings(r.Report.Findings)
-		c.view.prompt("Run this? [y]es, [n]o, [a]lways, or say why not: ")
-		if err := c.view.failure(); err != nil {
-			return agent.Approval{}, fmt.Errorf("the code could not be shown: %w", err)
+		line, err := c.read(ctx, "Run this? [y]es, [n]o, [a]lways, or say why not: ", nil)
+		if errors.Is(err, lineedit.ErrInterrupted) {
+			c.signals.take(os.Interrupt) // as the terminal's own Ctrl-C
+			return agent.Approval{}, context.Canceled
 		}
-		line, err := c.lines.next(ctx)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return agent.Approval{}, err
-		}
-		if !c.lines.terminal {
-			c.view.prompt("\n")
 		}
 		switch answer := strings.TrimSpace(line); strings.ToLower(answer) {
 		case "y", "yes":

@@ -7,10 +7,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/lineedit"
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
 // lines reads standard input line by line, such that a wait for one can be given
@@ -62,6 +66,29 @@ func (l *lines) next(ctx context.Context) (string, error) {
 			return "", ctx.Err()
 		}
 	}
+}
+
+// newEditor returns an editor for a person at a terminal; nil where lines are read as
+// they come: from a pipe, on a terminal that cannot move its cursor, or where what is
+// shown goes elsewhere.
+func newEditor(in io.Reader, out io.Writer) *lineedit.Editor {
+	f, ok := in.(*os.File)
+	screen, seen := out.(terminal.File)
+	name := os.Getenv("TERM")
+	if !ok || !seen || !term.IsTerminal(int(f.Fd())) || !terminal.Is(out) || name == "dumb" || name == "" && runtime.GOOS != "windows" {
+		return nil
+	}
+	return lineedit.New(lineedit.Screen{
+		In: f, Out: out,
+		Raw: func() (func() error, error) { return raw(f, screen) },
+		Size: func() (int, int) {
+			columns, rows, err := term.GetSize(int(screen.Fd()))
+			if err != nil || columns < 1 || rows < 1 {
+				return 80, 24
+			}
+			return columns, rows
+		},
+	})
 }
 
 // signals turn Ctrl-C into the end of what goes on.

@@ -2,11 +2,14 @@ package agentcmd
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -86,6 +89,32 @@ func (in *inputs) add(local, name string, info fs.FileInfo) error {
 	in.bytes += int64(len(content))
 	in.files = append(in.files, codeexec.File{Name: name, Content: content, SizeBytes: int64(len(content))})
 	return nil
+}
+
+// maxSystem bounds instructions, in bytes: they are sent with each question.
+const maxSystem = 256 << 10
+
+// readSystem returns the text of --system, or that of the file behind an @.
+func readSystem(value string) (string, error) {
+	name, ok := strings.CutPrefix(value, "@")
+	if !ok {
+		return value, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", usagef("--system: %v", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSystem+1))
+	switch {
+	case err != nil:
+		return "", usagef("--system: %v", err)
+	case len(b) > maxSystem:
+		return "", usagef("--system %s: more than %d KiB, which would be sent with each question", name, maxSystem>>10)
+	case !utf8.Valid(b):
+		return "", usagef("--system %s: it is no text", name)
+	}
+	return string(b), nil
 }
 
 // picturesOf are the files that a model can look at.

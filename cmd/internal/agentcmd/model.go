@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/anthropic"
 	"github.com/cubby-sandbox/cubby/agent/openai"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
 )
@@ -68,14 +70,34 @@ func executorKind(f flags) string {
 	return strings.ToLower(strings.TrimSpace(cmp.Or(f.executor, os.Getenv(fromenv.Variable))))
 }
 
+// minMemory is the least that --memory takes, as that of `cubby run`.
+const minMemory = 16 << 20
+
+// executors are what --executor takes.
+var executors = []string{fromenv.Sandbox, fromenv.Container, fromenv.E2B, fromenv.UnsafeLocal}
+
 // newExecutor starts what runs code.
 func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
-	switch f.executor {
-	case "", fromenv.Sandbox, fromenv.Container, fromenv.E2B, fromenv.Cube, fromenv.UnsafeLocal:
-	default:
+	if f.executor != "" && f.executor != fromenv.Cube && !slices.Contains(executors, f.executor) {
 		return nil, usagef("--executor %.40q: it is sandbox, container, e2b or unsafe_local", f.executor)
 	}
-	return fromenv.New(ctx, fromenv.Config{Type: f.executor})
+	env, err := flagvalue.Pairs("env", f.env)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	kind := executorKind(f)
+	if (f.python != "" || f.node != "") && kind != "" && kind != fromenv.Sandbox && kind != fromenv.UnsafeLocal {
+		return nil, usagef("--python and --node choose among this machine's; the executor %s has its own", kind)
+	}
+	limits := codeexec.ResourceLimits{MemoryBytes: int64(f.memory)}
+	cfg := fromenv.Config{Type: f.executor}
+	cfg.Sandbox.Embedded.Python, cfg.Sandbox.Embedded.Node = f.python, f.node
+	cfg.Sandbox.Executor.Env, cfg.Sandbox.Executor.Limits = env, limits
+	cfg.E2B.Env, cfg.E2B.Limits = env, limits
+	cfg.Container.Env, cfg.Container.MemoryBytes = env, int64(f.memory)
+	cfg.UnsafeLocal.Env, cfg.UnsafeLocal.Limits = env, limits
+	cfg.UnsafeLocal.Python, cfg.UnsafeLocal.Node = f.python, f.node
+	return fromenv.New(ctx, cfg)
 }
 
 // readPolicy returns a preset, or the policy of a file.

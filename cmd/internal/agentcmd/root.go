@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -50,10 +51,13 @@ type flags struct {
 	out, model, baseURL       string
 	provider, mode, executor  string
 	transcript, policy, audit string
-	tools                     string
+	tools, system             string
+	python, node              string
+	env, skills               []string
+	memory                    flagvalue.Size // 0: not given
 	maxTurns                  int
 	approve, approveGiven     bool
-	auditCode                 bool
+	auditCode, private, goOn  bool
 	json                      bool
 	timeout                   time.Duration
 }
@@ -101,12 +105,21 @@ func New(std Streams) *cobra.Command {
 	fl.DurationVar(&f.timeout, "timeout", 10*time.Minute, "time for one question")
 	fl.BoolVar(&f.approve, "approve", false, "ask before each piece of code runs")
 	fl.StringVar(&f.executor, "executor", "", "where code runs: sandbox, container, e2b, unsafe_local (default $CODE_EXECUTOR_TYPE, then sandbox)")
+	fl.StringVar(&f.python, "python", "", "python3 of the sandbox (default $CUBBY_PYTHON, then python3 on PATH)")
+	fl.StringVar(&f.node, "node", "", "node of the sandbox (default $CUBBY_NODE, then node on PATH)")
+	fl.Var(&f.memory, "memory", "memory that code may use, such as 2GiB")
+	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable for the code, `NAME=VALUE`; repeatable")
+	fl.StringArrayVar(&f.skills, "skills", nil, "`FOLDER` of skills (folders with a SKILL.md) that the model may use; repeatable")
+	fl.StringVar(&f.system, "system", "", "instructions for the model: `TEXT`, or @FILE")
 	fl.StringVar(&f.policy, "policy", "", "look at code before it runs: development, production, strict or a YAML file")
 	fl.StringVar(&f.tools, "tools", "", "folder of tools that the model made, to use and to add to")
 	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about each run to this file")
 	fl.BoolVar(&f.auditCode, "audit-code", false, "let --audit hold the code itself and the arguments of tools, not only their hashes")
 	fl.StringVar(&f.transcript, "transcript", "", "write what happened as a web page to this file")
+	fl.BoolVar(&f.goOn, "continue", false, "go on with the last conversation of this folder, in a new sandbox")
+	fl.BoolVar(&f.private, "private", false, "keep neither what is typed nor the conversation for later")
 	fl.BoolVar(&f.json, "json", false, "print events as lines of JSON, the answer last")
+	complete(cmd)
 	return cmd
 }
 
@@ -115,6 +128,9 @@ func (f *flags) check(changed func(string) bool) error {
 	f.approveGiven = changed("approve")
 	if changed("transcript") && f.transcript == "" || changed("out") && f.out == "" {
 		return usagef("--out and --transcript need a name")
+	}
+	if changed("memory") && f.memory < minMemory {
+		return usagef("--memory: %s is too little: at least %dMiB", f.memory.Long(), minMemory>>20)
 	}
 	if f.auditCode && f.audit == "" {
 		return usagef("--audit-code needs --audit FILE")

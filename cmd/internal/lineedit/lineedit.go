@@ -1,0 +1,364 @@
+// Package lineedit lets a person type on a terminal: a question of one line or of many,
+// edited with the keys of a shell, with a history that can be searched. It asks the
+// terminal nothing, so that one that does not answer is as good as any other, and it
+// draws by moves that are relative to where it began.
+package lineedit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
+)
+
+// ErrInterrupted is Ctrl-C. What had been typed is discarded.
+var ErrInterrupted = errors.New("interrupted")
+
+// History is what was typed before, the oldest first.
+type History interface {
+	Lines() []string
+	// Add adds what was typed.
+	Add(line string)
+}
+
+// Screen is the terminal. All of it must be set.
+type Screen struct {
+	In  io.Reader
+	Out io.Writer
+	// Raw has the terminal hand over each key as it comes, and restore undoes that.
+	Raw func() (restore func() error, err error)
+	// Size is the terminal's, in columns and rows.
+	Size func() (columns, rows int)
+}
+
+// Editor reads what is typed. It is for one goroutine at a time. A read of its input
+// cannot be called back, so there is one editor for each input.
+type Editor struct {
+	screen Screen
+	want   chan struct{}
+	got    chan input
+	keys   keys
+	ended  error // of the input
+}
+
+type input struct {
+	b   []byte
+	err error
+}
+
+// New returns an editor. Its goroutine ends with the input.
+func New(s Screen) *Editor {
+	e := &Editor{screen: s, want: make(chan struct{}), got: make(chan input)}
+	go func() {
+		for range e.want {
+			b := make([]byte, 4096)
+			n, err := s.In.Read(b)
+			e.got <- input{b[:n], err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return e
+}
+
+// Read shows the prompt and returns what is typed up to Enter, which can have many
+// lines. The history may be nil. Errors: [ErrInterrupted], io.EOF for Ctrl-D on
+// an empty line or for the end of the input, the context's, the terminal's.
+func (e *Editor) Read(ctx context.Context, prompt string, h History) (text string, err error) {
+	restore, err := e.screen.Raw()
+	if err != nil {
+		return "", fmt.Errorf("prepare the terminal: %w", err)
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+	e.write("\x1b[?2004h") // bracketed paste
+	defer e.write("\x1b[?2004l")
+
+	l := &line{e: e, prompt: prompt, history: h}
+	if h != nil {
+		l.old = h.Lines()
+	}
+	l.place = len(l.old)
+	l.draw()
+	for {
+		k, ok := e.keys.next()
+		if !ok {
+			l.draw()
+			if err := e.fill(ctx); err != nil {
+				l.leave("")
+				return "", err
+			}
+			continue
+		}
+		done, err := l.press(k)
+		switch {
+		case errors.Is(err, ErrInterrupted):
+			l.leave("^C")
+			return "", err
+		case err != nil:
+			l.leave("")
+			return "", err
+		case done:
+			l.leave("")
+			if h != nil && strings.TrimSpace(l.text) != "" {
+				h.Add(l.text)
+			}
+			return l.text, nil
+		}
+	}
+}
+
+func (e *Editor) write(s string) { _, _ = io.WriteString(e.screen.Out, s) } // who is not seen is not edited
+
+// fill waits for more keys.
+func (e *Editor) fill(ctx context.Context) error {
+	if e.ended != nil {
+		return e.ended
+	}
+	for want := e.want; ; {
+		select {
+		case want <- struct{}{}:
+			want = nil
+		case got := <-e.got:
+			e.keys.add(got.b)
+			if e.ended = got.err; len(got.b) > 0 {
+				return nil
+			}
+			return got.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// line is one text that is being typed.
+type line struct {
+	buffer
+	e       *Editor
+	prompt  string
+	history History
+	old     []string
+	place   int    // in old; behind it is what is being typed
+	draft   string // what was typed, while an old one is shown
+
+	searching bool
+	query     string
+	found     int // in old; -1 if nothing was
+
+	drawn     bool
+	cursorRow int // where the cursor was left, below the first row drawn
+	last      string
+}
+
+// press obeys a key and reports whether the text is done.
+func (l *line) press(k key) (done bool, err error) {
+	if l.searching && !l.search(k) {
+		return false, nil
+	}
+	switch k.do {
+	case insert:
+		l.insert(clean(k.text, k.paste))
+	case accept:
+		// A backslash before Enter goes on in the next line.
+		if before, ok := strings.CutSuffix(l.text, `\`); ok && l.at == len(l.text) {
+			l.set(before + "\n")
+			return false, nil
+		}
+		l.at = len(l.text)
+		return true, nil
+	case newline:
+		l.insert("\n")
+	case interrupt:
+		return false, ErrInterrupted
+	case endOfInput:
+		if l.text == "" {
+			return false, io.EOF
+		}
+		l.deleteTo(l.after(), false)
+	case search:
+		l.searching, l.query, l.found = true, "", len(l.old)
+	case older:
+		l.recall(l.place - 1)
+	case newer:
+		l.recall(l.place + 1)
+	case up:
+		if !l.vertical(-1) {
+			l.recall(l.place - 1)
+		}
+	case down:
+		if !l.vertical(1) {
+			l.recall(l.place + 1)
+		}
+	case clearScreen:
+		l.e.write("\x1b[H\x1b[2J")
+		l.drawn, l.last = false, ""
+	default:
+		l.edit(k.do)
+	}
+	return false, nil
+}
+
+// edit obeys a key that moves or deletes.
+func (l *line) edit(do action) {
+	switch do {
+	case left:
+		l.at = l.before()
+	case right:
+		l.at = l.after()
+	case wordLeft:
+		l.at = l.wordBefore()
+	case wordRight:
+		l.at = l.wordAfter()
+	case lineStart:
+		l.at = l.startOfLine()
+	case lineEnd:
+		l.at = l.endOfLine()
+	case deleteLeft:
+		l.deleteTo(l.before(), false)
+	case deleteRight:
+		l.deleteTo(l.after(), false)
+	case deleteWordLeft:
+		l.deleteTo(l.blankBefore(), true)
+	case deleteWordRight:
+		l.deleteTo(l.wordAfter(), true)
+	case deleteToStart:
+		l.deleteTo(l.startOfLine(), true)
+	case deleteToEnd:
+		l.deleteTo(l.endOfLine(), true)
+	case yank:
+		l.insert(l.cut)
+	}
+}
+
+// recall shows what was typed before.
+func (l *line) recall(place int) {
+	if place < 0 || place > len(l.old) || place == l.place {
+		return
+	}
+	if l.place == len(l.old) {
+		l.draft = l.text
+	}
+	l.place = place
+	if place == len(l.old) {
+		l.set(l.draft)
+	} else {
+		l.set(clean(l.old[place], true))
+	}
+}
+
+// search obeys a key while the history is searched. It reports whether the key means
+// what it does otherwise, too.
+func (l *line) search(k key) bool {
+	from := l.found
+	switch k.do {
+	case search:
+	case insert:
+		l.query += clean(k.text, false)
+		from++
+	case deleteLeft:
+		b := buffer{text: l.query, at: len(l.query)}
+		l.query = l.query[:b.before()]
+		from = len(l.old)
+	case cancel, interrupt:
+		l.searching = false
+		return false
+	default:
+		l.searching = false
+		if l.query != "" && l.found >= 0 && l.found < len(l.old) {
+			l.recall(l.found)
+		}
+		return true
+	}
+	for i := min(from, len(l.old)) - 1; i >= 0 && l.query != ""; i-- {
+		if strings.Contains(l.old[i], l.query) {
+			l.found = i
+			break
+		}
+	}
+	return false
+}
+
+// shown is what the screen shows: prompt, text and the place of the cursor.
+func (l *line) shown() (prompt, text string, at int) {
+	if !l.searching {
+		return l.prompt, l.text, l.at
+	}
+	if l.query != "" && l.found < len(l.old) && strings.Contains(l.old[l.found], l.query) {
+		text = clean(l.old[l.found], true)
+	}
+	at = max(strings.Index(text, l.query), 0)
+	return "search `" + l.query + "`: ", text, at
+}
+
+// indent begins the rows below the first one.
+const indent = "  "
+
+// draw shows the text as it is now. What is larger than the screen is shown around the
+// cursor.
+func (l *line) draw() {
+	width, height := l.e.screen.Size()
+	prompt, text, at := l.shown()
+	rows, row, column := layout(prompt, indent, text, at, max(width, 4))
+	if most := max(height-1, 1); len(rows) > most {
+		first := min(max(row-most/2, 0), len(rows)-most)
+		rows, row = rows[first:first+most], row-first
+	}
+	var b strings.Builder
+	for i, r := range rows {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(r + "\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	move(&b, len(rows)-1-row, 'A')
+	b.WriteByte('\r')
+	move(&b, column, 'C')
+	frame := b.String()
+	if frame == l.last {
+		return
+	}
+	l.last = frame
+	l.e.write(l.top() + frame)
+	l.drawn, l.cursorRow = true, row
+}
+
+// top moves the cursor to where the text begins.
+func (l *line) top() string {
+	if !l.drawn {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteByte('\r')
+	move(&b, l.cursorRow, 'A')
+	return b.String()
+}
+
+// leave shows the text a last time, with its whole end, and begins a line below it.
+func (l *line) leave(mark string) {
+	l.searching, l.at = false, len(l.text)
+	l.last = ""
+	l.draw()
+	l.e.write(mark + "\r\n")
+}
+
+func move(b *strings.Builder, n int, direction byte) {
+	if n > 0 {
+		fmt.Fprintf(b, "\x1b[%d%c", n, direction)
+	}
+}
+
+// clean takes from a text what a terminal would obey, or what cannot be seen there:
+// what is sent is what was seen. Line ends stay where there may be several.
+func clean(text string, lines bool) string {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+	if !lines {
+		text = strings.ReplaceAll(text, "\n", " ")
+	}
+	var b strings.Builder
+	_, _ = terminal.Strict(&b).Write([]byte(text)) // a builder takes all
+	return b.String()
+}
