@@ -8,7 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Command is a command that was started or connected to. Its methods are safe
@@ -350,7 +351,7 @@ func (k *sink) take(b []byte) error {
 		return nil
 	}
 	whole := k.cut + text
-	n := len(whole) - incomplete(whole)
+	n := len(whole) - clip.Incomplete(whole)
 	k.cut = strings.Clone(whole[n:]) // not all of whole
 	if n > 0 {
 		k.call(whole[:n])
@@ -363,24 +364,10 @@ func (k *sink) take(b []byte) error {
 func (k *sink) flush() string {
 	text := k.out.text.String()
 	if k.truncated {
-		return text[:len(text)-incomplete(text)]
+		return text[:len(text)-clip.Incomplete(text)]
 	}
 	if len(k.cut) > 0 {
 		k.call(k.cut)
 	}
 	return text
-}
-
-// incomplete is how many bytes at the end of b begin a character that is not
-// whole.
-func incomplete(b string) int {
-	for i := 1; i <= min(len(b), utf8.UTFMax-1); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRuneInString(b[len(b)-i:]) {
-				return i
-			}
-			return 0
-		}
-	}
-	return 0
 }

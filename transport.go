@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -214,10 +215,7 @@ func retryAfter(h http.Header) time.Duration {
 
 // cut shortens s to at most n bytes of valid UTF-8.
 func cut(s string, n int) string {
-	if len(s) > n {
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return clip.Ellipsis(strings.ToValidUTF8(s, "\uFFFD"), n)
 }
 
 // readAnswer reads the body of an answer that must be small. Where the request's

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Question is what to answer.
@@ -342,10 +343,7 @@ func withoutImages(messages []Message) []Message {
 
 // oneLine makes a file's name safe to show to a model.
 func oneLine(s string) string {
-	s = codeexec.CleanText(s)
-	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "")
-	}
+	s = clip.Head(codeexec.CleanText(s), 300)
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == '[' || r == ']' || r == '`' {
 			return '_'

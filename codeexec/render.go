@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // DefaultMaxChars is how much of an output a model is shown, in characters.
@@ -162,9 +164,7 @@ func (r CodeExecutionResult) render(opts RenderOptions) (string, []File) {
 
 // oneLine makes a file's name safe to show.
 func oneLine(s string) string {
-	if s = CleanText(s); len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "")
-	}
+	s = clip.Head(CleanText(s), 300)
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == '[' || r == ']' {
 			return '_'

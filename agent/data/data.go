@@ -27,6 +27,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
@@ -152,11 +153,7 @@ func described(head, body string) string {
 
 // quoted is a value on one line, cut, without anything that is not seen.
 func quoted(s string) string {
-	r := []rune(clipBytes(s))
-	if len(r) > MaxCell {
-		r = append(r[:MaxCell:MaxCell], '…')
-	}
-	return fmt.Sprintf("%q", string(r))
+	return fmt.Sprintf("%q", clip.Chars(clipBytes(s), MaxCell))
 }
 
 // clipBytes keeps a huge value from being turned into runes.

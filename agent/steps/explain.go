@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Bounds of what is shown of hostile texts, in bytes.
@@ -55,7 +56,7 @@ func Explain(e *codeexec.ExecutionError, code string) *Explanation {
 		return nil
 	}
 	x := &Explanation{
-		Type: clip(codeexec.CleanText(e.Type), maxLine), Message: clip(strings.TrimSpace(codeexec.CleanText(e.Message)), maxMessage), Line: e.Line,
+		Type: clip.Ellipsis(codeexec.CleanText(e.Type), maxLine), Message: clip.Ellipsis(strings.TrimSpace(codeexec.CleanText(e.Message)), maxMessage), Line: e.Line,
 	}
 	lines := strings.Split(strings.ReplaceAll(code, "\r\n", "\n"), "\n")
 	if x.Line < 1 || x.Line > len(lines) {
@@ -87,7 +88,7 @@ func ExplainResult(r codeexec.CodeExecutionResult, code string) *Explanation {
 	x := &Explanation{Type: "ExitCode", Message: fmt.Sprintf("the program ended with exit code %d", r.ExitCode)}
 	if said := strings.TrimSpace(codeexec.CleanText(r.Output)); said != "" {
 		if len(said) > maxMessage {
-			said = "…" + strings.ToValidUTF8(said[len(said)-maxMessage:], "")
+			said = "…" + clip.Tail(said, maxMessage)
 		}
 		x.Message += ", after printing: " + said
 	}
@@ -128,7 +129,7 @@ func shown(s string) string {
 		}
 		return r
 	}, s)
-	return clip(s, maxLine)
+	return clip.Ellipsis(s, maxLine)
 }
 
 func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Replies that cannot be used. Each comes wrapped with what there is to know.
@@ -96,7 +97,7 @@ func ExtractCode(reply, language string) (codeexec.CodeBlock, error) {
 		}
 	}
 	if best < 0 {
-		return codeexec.CodeBlock{}, fmt.Errorf("%w in %s; its words begin: %q", ErrNoCode, language, clip(cmp.Or(strings.TrimSpace(reply), "(it is empty)"), 200))
+		return codeexec.CodeBlock{}, fmt.Errorf("%w in %s; its words begin: %q", ErrNoCode, language, clip.Ellipsis(cmp.Or(strings.TrimSpace(reply), "(it is empty)"), 200))
 	}
 	return codeexec.CodeBlock{Language: language, Code: strings.TrimRight(strings.TrimLeft(blocks[best].Code, "\r\n"), " \t\r\n")}, nil
 }
@@ -114,12 +115,4 @@ func fenced(language, text string) string {
 	}
 	fence := strings.Repeat("`", length)
 	return fence + language + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence
-}
-
-// clip cuts a text to so many bytes and says so.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 //go:embed math.py
@@ -42,7 +43,7 @@ func (e *MathError) Error() string {
 // it is computed.
 func ComputeMath(ctx context.Context, executor codeexec.CodeExecutor, expression string) (string, error) {
 	refuse := func(reason string, column int) error {
-		return &MathError{clip(expression, 200), clip(codeexec.CleanText(reason), maxMessage), column}
+		return &MathError{clip.Ellipsis(expression, 200), clip.Ellipsis(codeexec.CleanText(reason), maxMessage), column}
 	}
 	const most = 1000 // bytes
 	if len(expression) > most {
@@ -80,7 +81,7 @@ func ComputeMath(ctx context.Context, executor codeexec.CodeExecutor, expression
 // helperError is the error of a helper that ended without an answer.
 func helperError(r codeexec.CodeExecutionResult) error {
 	if x := ExplainResult(r, ""); x != nil {
-		return fmt.Errorf("the helper in the sandbox failed: %s", clip(x.String(), maxMessage))
+		return fmt.Errorf("the helper in the sandbox failed: %s", clip.Ellipsis(x.String(), maxMessage))
 	}
 	return errors.New("the helper in the sandbox gave no answer; does the executor run Python 3?")
 }

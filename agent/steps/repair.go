@@ -7,6 +7,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // FixCode has a model correct code that has a problem: an error, or what an
@@ -18,7 +19,7 @@ func FixCode(ctx context.Context, model agent.Model, code codeexec.CodeBlock, pr
 func fix(ctx context.Context, model agent.Model, code codeexec.CodeBlock, problem, purpose string) (codeexec.CodeBlock, error) {
 	const most = 8 << 10
 	language := codeexec.NormalizeLanguage(code.Language)
-	prompt := "This code has an error:\n\n" + fenced(language, code.Code) + "\n\nError:\n\n" + fenced("text", clip(codeexec.CleanText(problem), most))
+	prompt := "This code has an error:\n\n" + fenced(language, code.Code) + "\n\nError:\n\n" + fenced("text", clip.Ellipsis(codeexec.CleanText(problem), most))
 	if purpose != "" {
 		prompt += "\n\nThe code is for this:\n\n" + purpose
 	}

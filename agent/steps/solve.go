@@ -10,6 +10,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Solution is a problem that code was to solve.
@@ -81,7 +82,7 @@ func AnalyzeData(ctx context.Context, model agent.Model, executor codeexec.CodeE
 		if err != nil {
 			return Solution{Problem: question}, fmt.Errorf("analyze data: the rows are no JSON: %w", err)
 		}
-		structure = fmt.Sprintf("data is a list of %d rows. The first one, as JSON:\n%s", v.Len(), clip(string(bytes.TrimSpace(first)), 2000))
+		structure = fmt.Sprintf("data is a list of %d rows. The first one, as JSON:\n%s", v.Len(), clip.Ellipsis(string(bytes.TrimSpace(first)), 2000))
 	}
 	const load = "import json\nwith open(\"data.json\", encoding=\"utf-8\") as f:\n    data = json.load(f)\n\n"
 	opts.Files = append(opts.Files[:len(opts.Files):len(opts.Files)], codeexec.File{Name: "data.json", Content: content, SizeBytes: int64(len(content))})

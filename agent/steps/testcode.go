@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 var (
@@ -194,7 +195,7 @@ func (t *testRun) prepare(code codeexec.CodeBlock) (testJob, error) {
 			return job, err
 		}
 	default:
-		return job, fmt.Errorf("%q cannot be tested: write it in Python, JavaScript or TypeScript", clip(language, 40))
+		return job, fmt.Errorf("%q cannot be tested: write it in Python, JavaScript or TypeScript", clip.Ellipsis(language, 40))
 	}
 	if len(t.cases) > MaxCases {
 		return job, fmt.Errorf("%d cases are too many: run at most %d at a time", len(t.cases), MaxCases)
@@ -215,7 +216,7 @@ func (t *testRun) prepare(code codeexec.CodeBlock) (testJob, error) {
 			if want, err = valueOf(expected); err != nil {
 				return job, fmt.Errorf("case %d: Expected: %w", i, err)
 			}
-			t.report.Results[i].Expected = clip(want.String(), maxMessage)
+			t.report.Results[i].Expected = clip.Ellipsis(want.String(), maxMessage)
 		}
 		if c.Raises != "" {
 			t.report.Results[i].Expected = c.Raises
@@ -244,7 +245,7 @@ func (t *testRun) script(language, code string) (string, error) {
 	}
 	out, failed := t.transpile(language, code)
 	if failed != nil {
-		failed.Message = clip(failed.Message, maxMessage)
+		failed.Message = clip.Ellipsis(failed.Message, maxMessage)
 		t.report.Error = failed
 		return "", nil
 	}
@@ -273,7 +274,7 @@ type testee struct {
 
 func (e *testee) execution() *codeexec.ExecutionError {
 	return &codeexec.ExecutionError{
-		Type: clip(codeexec.CleanText(e.Type), maxLine), Message: clip(codeexec.CleanText(e.Message), maxMessage), Line: max(e.Line, 0),
+		Type: clip.Ellipsis(codeexec.CleanText(e.Type), maxLine), Message: clip.Ellipsis(codeexec.CleanText(e.Message), maxMessage), Line: max(e.Line, 0),
 	}
 }
 
@@ -292,7 +293,7 @@ func (t *testRun) take(text string) {
 	}
 	i := *line.Case
 	if line.NoValue != "" {
-		t.err = cmp.Or(t.err, fmt.Errorf("case %d: Expected is no literal: %s", i, clip(codeexec.CleanText(line.NoValue), maxLine)))
+		t.err = cmp.Or(t.err, fmt.Errorf("case %d: Expected is no literal: %s", i, clip.Ellipsis(codeexec.CleanText(line.NoValue), maxLine)))
 		return
 	}
 	if line.Literal != nil {
@@ -321,7 +322,7 @@ func (t *testRun) take(text string) {
 		r.Passed = c.Raises != "" && (e.Type == c.Raises || strings.HasSuffix(e.Type, "."+c.Raises))
 	default:
 		got, ok := received(line.Value, 0)
-		r.Actual = clip(codeexec.CleanText(line.Text), maxMessage)
+		r.Actual = clip.Ellipsis(codeexec.CleanText(line.Text), maxMessage)
 		switch {
 		case !ok:
 			r.Error = "it returned nothing that could be read"

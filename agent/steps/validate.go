@@ -8,6 +8,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // MaxCodeChars bounds code that no [Validator] looks at, in characters.
@@ -82,7 +83,7 @@ func listing(findings []validate.Finding, least validate.Decision) string {
 		if f.Remedy != "" {
 			s += " (" + codeexec.CleanText(f.Remedy) + ")"
 		}
-		all = append(all, clip(s, 500))
+		all = append(all, clip.Ellipsis(s, 500))
 	}
 	if len(all) > most {
 		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))

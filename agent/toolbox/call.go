@@ -10,10 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -130,22 +130,11 @@ func parse(answer string) (json.RawMessage, error) {
 		return nil, errors.New("its result is not JSON")
 	}
 	if e := a.Error; e != nil {
-		e.Type = cmp.Or(clip(oneLine(e.Type), 200), "Error")
-		e.Message = clip(codeexec.CleanText(e.Message), 2000)
-		e.Traceback = clip(codeexec.CleanText(e.Traceback), 8000)
+		e.Type = cmp.Or(clip.Ellipsis(oneLine(e.Type), 200), "Error")
+		e.Message = clip.Ellipsis(codeexec.CleanText(e.Message), 2000)
+		e.Traceback = clip.Ellipsis(codeexec.CleanText(e.Traceback), 8000)
 		e.Line = max(e.Line, 0)
 		return nil, e
 	}
 	return a.Value, nil
-}
-
-// clip cuts after n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -75,7 +76,7 @@ func (r Result) told() agent.ToolOutput {
 	var text strings.Builder
 	value := string(r.Value)
 	if len(value) > codeexec.DefaultMaxChars {
-		value = clip(value, codeexec.DefaultMaxChars) + " (cut: let it write a file, or return less)"
+		value = clip.Ellipsis(value, codeexec.DefaultMaxChars) + " (cut: let it write a file, or return less)"
 	}
 	if value != "" {
 		fmt.Fprintf(&text, "It returned: %s\n", value)

@@ -3,9 +3,9 @@ package transcript
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // clean makes text from anywhere fit to be read: see [codeexec.CleanText] and
@@ -41,21 +41,11 @@ func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	head, tail := most*2/3, len(s)-most/3
-	for head > 0 && !utf8.RuneStart(s[head]) {
-		head--
-	}
-	for tail < len(s) && !utf8.RuneStart(s[tail]) {
-		tail++
-	}
-	return s[:head] + fmt.Sprintf("\n[… %d bytes are left out here …]\n", tail-head) + s[tail:]
+	head, tail, gone := clip.Middle(s, most*2/3, most/3)
+	return head + fmt.Sprintf("\n[… %d bytes are left out here …]\n", gone) + tail
 }
 
 // shortLine makes a text one line of so many characters at most.
 func shortLine(s string, most int) string {
-	s = clean(strings.Join(strings.Fields(s), " "))
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
+	return clip.Chars(clean(strings.Join(strings.Fields(s), " ")), most)
 }

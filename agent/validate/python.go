@@ -14,6 +14,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent/internal/source"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // ExecutionID is the execution id under which Python is compiled: the state of
@@ -120,7 +121,7 @@ func decodeAnswer(data []byte) (*answer, error) {
 func (v *Validator) sightings(ctx context.Context, src *source.Source, a *answer) (sightings, error) {
 	var s sightings
 	for _, e := range a.Errors {
-		f := Fact{Message: source.Clip(source.Visible(e.Type)+": "+source.Visible(e.Message), 600)}
+		f := Fact{Message: clip.Head(source.Visible(e.Type)+": "+source.Visible(e.Message), 600)}
 		f.Line, f.Column = src.Clamp(e.Line, e.Column)
 		s.errors = append(s.errors, f)
 	}

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Parse reads a SKILL.md. A file without front matter is a body whose first line
@@ -160,13 +161,5 @@ func firstText(body string) string {
 // oneLine makes a text fit for a line of a prompt, of at most that many
 // characters.
 func oneLine(s string, most int) string {
-	s = strings.Join(strings.Fields(codeexec.CleanText(s)), " ")
-	n := 0
-	for i := range s {
-		if n == most {
-			return strings.TrimSpace(s[:i]) + "…"
-		}
-		n++
-	}
-	return s
+	return clip.Chars(strings.Join(strings.Fields(codeexec.CleanText(s)), " "), most)
 }

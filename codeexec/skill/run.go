@@ -15,6 +15,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
@@ -328,12 +329,6 @@ func cutMiddle(s string, most int) (string, bool) {
 	}
 	const note = "\n[... %d bytes are left out here ...]\n"
 	half := max((most-len(note)-20)/2, 0)
-	head, tail := s[:half], s[len(s)-half:]
-	for len(head) > 0 && !utf8.ValidString(head[max(len(head)-utf8.UTFMax, 0):]) && !utf8.RuneStart(s[len(head)]) {
-		head = head[:len(head)-1]
-	}
-	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
-		tail = tail[1:]
-	}
-	return head + fmt.Sprintf(note, len(s)-len(head)-len(tail)) + tail, true
+	head, tail, gone := clip.Middle(s, half, half)
+	return head + fmt.Sprintf(note, gone) + tail, true
 }

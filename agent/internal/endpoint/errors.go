@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // wireError is what an endpoint says of an error.
@@ -129,11 +130,7 @@ func (e *Endpoint) clean(s string) string {
 		s = strings.ReplaceAll(s, secret, "[secret]")
 	}
 	const bound = 1000
-	s = strings.Join(strings.Fields(codeexec.CleanText(s[:min(len(s), 4*bound)])), " ")
-	if len(s) > bound {
-		s = strings.ToValidUTF8(s[:bound], "") + "…"
-	}
-	return s
+	return clip.Ellipsis(strings.Join(strings.Fields(codeexec.CleanText(s[:min(len(s), 4*bound)])), " "), bound)
 }
 
 // Hide adds what a request authenticates itself with to what is never told.

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/agent"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/rawjson"
 )
 
@@ -69,11 +70,7 @@ func Picture(img agent.Image, taken bool) (mimeType, data, note string) {
 		}
 	}
 	if why != "" {
-		name := img.Name
-		if len(name) > 100 {
-			name = strings.ToValidUTF8(name[:100], "")
-		}
-		return "", "", fmt.Sprintf("[Image %q is not shown: %s]", name, why)
+		return "", "", fmt.Sprintf("[Image %q is not shown: %s]", clip.Head(img.Name, 100), why)
 	}
 	return mimeType, base64.StdEncoding.EncodeToString(img.Data), ""
 }

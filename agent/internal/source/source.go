@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // MaxEvidence bounds what [Source.Evidence] returns, in characters.
@@ -122,13 +124,5 @@ func Label(name string) string {
 		}
 		return r
 	}, Visible(name))
-	return Clip(name, MaxName)
-}
-
-// Clip cuts a text to so many bytes.
-func Clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return s
+	return clip.Head(name, MaxName)
 }

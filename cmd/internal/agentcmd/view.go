@@ -14,6 +14,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Styles of the terminal.
@@ -276,11 +277,7 @@ func runsCode(tool string) bool { return tool == "execute_code" || tool == "exec
 
 // short is a line of a text.
 func short(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > 300 {
-		return string(r[:300]) + " …"
-	}
-	return s
+	return clip.Chars(strings.Join(strings.Fields(s), " "), 300)
 }
 
 // code shows code that was not part of the reply that was shown.

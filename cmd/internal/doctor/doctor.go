@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"unicode"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Status is the outcome of one check.
@@ -67,11 +69,7 @@ func printable(s string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(s, "?"))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 1000 {
-		s = strings.ToValidUTF8(s[:1000], "") + "…"
-	}
-	return s
+	return clip.Ellipsis(strings.Join(strings.Fields(s), " "), 1000)
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -33,6 +34,7 @@ const (
 	maxMetadata = 64 << 10 // bytes of all names and values
 	maxEnv      = 512 << 10
 	maxVariable = 128<<10 - 2 // Linux takes no longer string, "=" and NUL included, into a process
+	maxQuoted   = 64          // bytes of a client's text in a message about it
 	maxHostName = 256
 	maxWarm     = 16 // languages
 	maxLanguage = 64 // bytes of a language's name
@@ -135,11 +137,11 @@ func checkEnv(m map[string]string) error {
 		size += len(k) + len(v)
 		switch {
 		case k == "" || strings.ContainsAny(k, "=\x00"):
-			return invalid("envVars: %q is no name for a variable: it must not be empty and must not contain '=' or NUL", clip(k))
+			return invalid("envVars: %q is no name for a variable: it must not be empty and must not contain '=' or NUL", clip.Ellipsis(k, maxQuoted))
 		case strings.Contains(v, "\x00"):
-			return invalid("envVars: the value of %q contains NUL", clip(k))
+			return invalid("envVars: the value of %q contains NUL", clip.Ellipsis(k, maxQuoted))
 		case len(k)+len(v) > maxVariable:
-			return invalid("envVars: %q is too long: name and value may have %d bytes", clip(k), maxVariable)
+			return invalid("envVars: %q is too long: name and value may have %d bytes", clip.Ellipsis(k, maxQuoted), maxVariable)
 		}
 	}
 	if size > maxEnv {
@@ -154,18 +156,10 @@ func checkWarm(languages []string) error {
 	}
 	for _, name := range languages {
 		if len(name) > maxLanguage {
-			return invalid("cubbyWarm: %q is no language", clip(name))
+			return invalid("cubbyWarm: %q is no language", clip.Ellipsis(name, maxQuoted))
 		}
 	}
 	return nil
-}
-
-// clip shortens a client's text for a message about it.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*$`)
@@ -179,12 +173,12 @@ func checkMask(mask string) error {
 	name := strings.ReplaceAll(mask, "${PORT}", "80")
 	if host, port, err := net.SplitHostPort(name); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return invalid("network.maskRequestHost: %q has no port between 1 and 65535", clip(mask))
+			return invalid("network.maskRequestHost: %q has no port between 1 and 65535", clip.Ellipsis(mask, maxQuoted))
 		}
 		name = host
 	}
 	if len(mask) > maxHostName || !hostName.MatchString(name) && net.ParseIP(strings.Trim(name, "[]")) == nil {
-		return invalid("network.maskRequestHost: %q is no host name", clip(mask))
+		return invalid("network.maskRequestHost: %q is no host name", clip.Ellipsis(mask, maxQuoted))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -64,11 +65,11 @@ func (t toolchain) Resolve(_ context.Context, _, ref string) (Template, error) {
 		return t.as(DefaultTemplate), nil
 	}
 	if !slices.Contains(t.names, name) {
-		return Template{}, unknownTemplate("template '%s' not found", clip(ref))
+		return Template{}, unknownTemplate("template '%s' not found", clip.Ellipsis(ref, maxQuoted))
 	}
 	// The toolchain has no versions beside the one that is there.
 	if tagged && tag != "default" && tag != "latest" {
-		return Template{}, unknownTemplate("tag '%s' does not exist for template '%s'", clip(tag), name)
+		return Template{}, unknownTemplate("tag '%s' does not exist for template '%s'", clip.Ellipsis(tag, maxQuoted), name)
 	}
 	return t.as(name), nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
@@ -103,7 +104,7 @@ func (s *Server) logged(h http.HandlerFunc) http.Handler {
 // panicked logs a bug and answers it, or reports that an answer had begun and
 // must be cut.
 func (s *Server) panicked(e *entry, r *http.Request, p any) (abort bool) {
-	s.log.Error("panic", "request", e.id, "method", r.Method, "path", cut(r.URL.Path, maxLoggedPath), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.log.Error("panic", "request", e.id, "method", r.Method, "path", clip.Ellipsis(r.URL.Path, maxLoggedPath), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if e.status != 0 {
 		return true
 	}
@@ -120,7 +121,7 @@ func (s *Server) access(e *entry, r *http.Request, start time.Time, aborted bool
 		path = r.Host
 	}
 	attrs := make([]slog.Attr, 0, 10)
-	attrs = append(attrs, slog.Uint64("request", e.id), slog.String("method", cut(r.Method, 16)), slog.String("path", cut(path, maxLoggedPath)),
+	attrs = append(attrs, slog.Uint64("request", e.id), slog.String("method", clip.Ellipsis(r.Method, 16)), slog.String("path", clip.Ellipsis(path, maxLoggedPath)),
 		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Float64("ms", float64(time.Since(start).Microseconds())/1000))
 	if e.sandbox != "" {
 		attrs = append(attrs, slog.String("sandbox_id", e.sandbox), slog.Int("port", e.port))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -113,7 +114,7 @@ func strict(mux *http.ServeMux) http.Handler {
 			writeStatus(w, http.StatusMethodNotAllowed, "method "+r.Method+" is not allowed here", "")
 			return
 		}
-		writeError(w, fault.NotFound, "no such route: "+r.Method+" "+cut(r.URL.Path, maxLoggedPath), "")
+		writeError(w, fault.NotFound, "no such route: "+r.Method+" "+clip.Ellipsis(r.URL.Path, maxLoggedPath), "")
 	})
 }
 
@@ -269,7 +270,7 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, into any, mayBeE
 	switch {
 	case errors.As(err, &wrong):
 		writeError(w, fault.InvalidArgument, fmt.Sprintf("Error when parsing request: %s: %s was expected, not %s",
-			cut(wrong.Field, maxField), expected(wrong.Type), cut(wrong.Value, maxField)), "")
+			clip.Ellipsis(wrong.Field, maxField), expected(wrong.Type), clip.Ellipsis(wrong.Value, maxField)), "")
 		return false
 	case err != nil:
 		writeError(w, fault.InvalidArgument, "Error when parsing request: "+err.Error(), "")

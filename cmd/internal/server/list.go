@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -136,7 +137,7 @@ func parseList(q url.Values) (listQuery, error) {
 			case statePaused:
 				l.paused = true
 			default:
-				return l, errors.New("state must be running or paused, not " + strconv.Quote(cut(state, 64)))
+				return l, errors.New("state must be running or paused, not " + strconv.Quote(clip.Ellipsis(state, 64)))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -60,7 +61,7 @@ func (s *Server) route(r *http.Request) (*target, *refusal) {
 			return nil, invalidPort
 		}
 		if id, ok = sandboxID(id); !ok {
-			return nil, gone(cut(r.Header.Get(protocol.HeaderSandboxID), maxLabel))
+			return nil, gone(clip.Ellipsis(r.Header.Get(protocol.HeaderSandboxID), maxLabel))
 		}
 		return s.live(r, id, n)
 	}
@@ -311,14 +312,6 @@ func (s *Server) signed(r *http.Request) (*target, *refusal) {
 // foreign refuses a proxy request for any other host: this is no open proxy.
 func foreign(r *http.Request) *refusal {
 	return &refusal{code: fault.PermissionDenied,
-		message: "this server is a proxy for its sandboxes only, not for " + strconv.QuoteToASCII(cut(r.Host, 4*maxLabel)),
+		message: "this server is a proxy for its sandboxes only, not for " + strconv.QuoteToASCII(clip.Ellipsis(r.Host, 4*maxLabel)),
 		hint:    "name other hosts in NO_PROXY, this server's own too if it is reached through another port or name"}
-}
-
-// cut shortens what a client sent, for messages and logs.
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "…"
-	}
-	return s
 }

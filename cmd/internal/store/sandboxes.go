@@ -10,6 +10,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
@@ -195,8 +196,5 @@ func affected(r sql.Result, err error) (int, error) {
 
 // tidyReason bounds a text that may quote a sandbox.
 func tidyReason(reason string) string {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
-	return strings.ToValidUTF8(reason, "")
+	return clip.Head(strings.ToValidUTF8(reason, ""), maxReason)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
@@ -30,14 +31,14 @@ func BuildBlockSpec(idx int, block codeexec.CodeBlock) (BlockSpec, error) {
 	case codeexec.JavaScript:
 		return BlockSpec{File: fmt.Sprintf("code_%d.js", idx), Mode: 0o644, Cmd: "node"}, nil
 	default:
-		return BlockSpec{}, execerr.Wrap("run block", cubby.CodeUnimplemented, fmt.Errorf("%w: %q", codeexec.ErrUnsupportedLanguage, clipLanguage(language)))
+		return BlockSpec{}, execerr.Wrap("run block", cubby.CodeUnimplemented, fmt.Errorf("%w: %q", codeexec.ErrUnsupportedLanguage, clip.Head(language, maxLanguage)))
 	}
 }
 
 // unsupported returns the result of a block that did not run because the
 // executor does not have its language. Its error is for the model to read.
 func unsupported(language string, have []string) codeexec.BlockResult {
-	language = clipLanguage(language)
+	language = clip.Head(language, maxLanguage)
 	why := fmt.Sprintf("%q cannot be run here; write the code in one of: %s", language, strings.Join(have, ", "))
 	if codeexec.IsDataLanguage(language) {
 		why = fmt.Sprintf("%q is data, not code; what can be run here: %s", language, strings.Join(have, ", "))
@@ -48,12 +49,6 @@ func unsupported(language string, have []string) codeexec.BlockResult {
 	}
 }
 
-// clipLanguage bounds what a model wrote as a language before it goes into
-// messages and logs.
-func clipLanguage(s string) string {
-	const most = 40
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
-	}
-	return s
-}
+// maxLanguage bounds what a model wrote as a language before it goes into messages
+// and logs, in bytes.
+const maxLanguage = 40

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Bounds of what is read of an error, in bytes: its end is what tells.
@@ -19,10 +20,7 @@ const (
 // program of that language wrote to stderr, or in a traceback. It returns nil if
 // there is none. The text is hostile.
 func ParseError(language, text string) *codeexec.ExecutionError {
-	text = codeexec.CleanText(text)
-	if len(text) > maxErrorText {
-		text = strings.ToValidUTF8(text[len(text)-maxErrorText:], "")
-	}
+	text = clip.Tail(codeexec.CleanText(text), maxErrorText)
 	var e *codeexec.ExecutionError
 	switch codeexec.NormalizeLanguage(language) {
 	case codeexec.Python:
@@ -37,17 +35,10 @@ func ParseError(language, text string) *codeexec.ExecutionError {
 		e = bashError(text)
 	}
 	if e != nil {
-		e.Type, e.Message = clip(e.Type, maxErrorType), clip(strings.TrimSpace(e.Message), maxErrorMsg)
+		e.Type, e.Message = clip.Head(e.Type, maxErrorType), clip.Head(strings.TrimSpace(e.Message), maxErrorMsg)
 		e.Traceback = strings.TrimSpace(e.Traceback)
 	}
 	return e
-}
-
-func clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }
 
 var (

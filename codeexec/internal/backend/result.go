@@ -10,6 +10,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // ResultBuilder puts a [codeexec.CodeExecutionResult] together, block by block. The zero
@@ -110,13 +111,8 @@ func (k *Block) tell(stream, s string, last bool) {
 	}
 	s = k.begun[stream] + s
 	whole := len(s)
-	for n := 1; n < utf8.UTFMax && n <= len(s) && !last; n++ {
-		if at := len(s) - n; utf8.RuneStart(s[at]) {
-			if !utf8.FullRuneInString(s[at:]) {
-				whole = at
-			}
-			break
-		}
+	if !last {
+		whole -= clip.Incomplete(s)
 	}
 	k.begun[stream] = s[whole:]
 	if whole > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Bounds of the files of one result.
@@ -88,7 +89,7 @@ func errorOf(language string, e *cubby.ExecutionError) *codeexec.ExecutionError 
 	if e == nil {
 		return nil
 	}
-	out := &codeexec.ExecutionError{Type: clip(e.Name, maxErrorType), Message: clip(e.Value, maxErrorMsg), Traceback: codeexec.CleanText(e.Traceback)}
+	out := &codeexec.ExecutionError{Type: clip.Head(e.Name, maxErrorType), Message: clip.Head(e.Value, maxErrorMsg), Traceback: codeexec.CleanText(e.Traceback)}
 	if parsed := ParseError(language, e.Traceback); parsed != nil {
 		out.Line = parsed.Line
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
@@ -241,10 +242,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 // brief makes what a machine said fit for an error.
 func brief(text string) string {
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
-	if len(text) > 300 {
-		text = text[:300]
-	}
-	return workdir.Show(text)
+	return workdir.Show(clip.Head(text, 300))
 }
 
 // wait waits for a program, and drops it when ctx ends.

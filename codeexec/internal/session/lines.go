@@ -5,7 +5,8 @@ import (
 	"bytes"
 	"strings"
 	"sync"
-	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Bounds of what is kept of a session's output.
@@ -49,7 +50,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 			l.complete()
 		} else if len(l.partial) >= maxLine {
 			// Not in the middle of a character.
-			keep := incomplete(l.partial)
+			keep := clip.Incomplete(l.partial)
 			tail := bytes.Clone(l.partial[len(l.partial)-keep:])
 			l.partial = l.partial[:len(l.partial)-keep]
 			l.complete()
@@ -80,20 +81,6 @@ func (l *Lines) complete() {
 	}
 }
 
-// incomplete is how many bytes at the end of b begin a character that is not
-// whole.
-func incomplete(b []byte) int {
-	for n := 1; n <= min(utf8.UTFMax-1, len(b)); n++ {
-		if c := b[len(b)-n]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
-}
-
 // Close says that nothing more will be written.
 func (l *Lines) Close() error {
 	l.mu.Lock()
@@ -122,7 +109,7 @@ func (l *Lines) Next(limit int) (text string, offset, next int) {
 	if l.line-l.first == len(l.lines) && limit != 0 {
 		end := len(l.partial)
 		if !l.closed {
-			end -= incomplete(l.partial)
+			end -= clip.Incomplete(l.partial)
 		}
 		if l.byte < end {
 			b.Write(l.partial[l.byte:end])
@@ -195,7 +182,7 @@ func (h *Head) Text() (string, bool) {
 	defer h.mu.Unlock()
 	b := h.b
 	if h.truncated {
-		b = b[:len(b)-incomplete(b)]
+		b = b[:len(b)-clip.Incomplete(b)]
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD"), h.truncated
 }

@@ -4,7 +4,8 @@ package kernelproc
 
 import (
 	"bytes"
-	"unicode/utf8"
+
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // textStream turns the bytes that a process writes into text to forward: whole
@@ -38,23 +39,9 @@ func (t *textStream) add(b []byte) string {
 func (t *textStream) flush(all bool) string {
 	n := len(t.held)
 	if !all {
-		n -= incomplete(t.held)
+		n -= clip.Incomplete(t.held)
 	}
 	text := string(bytes.ToValidUTF8(t.held[:n], []byte("\uFFFD")))
 	t.held = append(t.held[:0], t.held[n:]...)
 	return text
-}
-
-// incomplete returns how many bytes at the end of b start a character whose rest
-// is missing.
-func incomplete(b []byte) int {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
-				return i
-			}
-			return 0
-		}
-	}
-	return 0
 }
