@@ -44,9 +44,12 @@ type Execution struct {
 	ExitCode int
 	// Duration is the wall time inside the sandbox.
 	Duration time.Duration
-	TimedOut, OOMKilled,
+	// TimedOut says that the time of [WithTimeout] was over.
+	TimedOut bool
+	// OOMKilled says that the sandbox's memory was exhausted.
+	OOMKilled bool
 	// Truncated says that output or results were dropped.
-	Truncated,
+	Truncated bool
 	// Interrupted says that the code was stopped from outside.
 	Interrupted bool
 	// Limit names the bound that was hit: "time", "memory", "output" or "".

@@ -18,7 +18,7 @@ import (
 )
 
 // Home is the working directory of a sandbox; relative paths start here.
-const Home = "/home/user"
+const Home = protocol.DefaultHome
 
 // MaxRead bounds [Files.Read], in bytes; [Files.Open] has no bound.
 const MaxRead = 256 << 20

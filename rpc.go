@@ -209,7 +209,7 @@ func (c rpc) open(ctx context.Context, procedure string, in any, exhausted Code,
 		return nil, err
 	}
 	req.Header.Set("Content-Type", typeConnectJSON)
-	req.Header.Set("Keepalive-Ping-Interval", strconv.Itoa(int(keepalive/time.Second)))
+	req.Header.Set(protocol.HeaderKeepalive, strconv.Itoa(int(keepalive/time.Second)))
 	setPairs(req.Header, header)
 	resp, err := c.s.client.send(req)
 	if err != nil {

@@ -39,18 +39,23 @@ const (
 	StatePaused  = "paused"
 )
 
-// Info is what the server knows about a sandbox.
+// Info is what the server knew about a sandbox when it was asked. It belongs to the
+// caller.
 type Info struct {
-	ID                string
-	Template          string
-	State             string // [StateRunning] or [StatePaused]
-	StartedAt, EndAt  time.Time
-	CPUs              int
-	Memory, Disk      int64 // bytes
-	Metadata          map[string]string
-	LimitsNotEnforced []string
-	// Limits are those in force; zero where the server does not say.
+	ID       string
+	Template string // its name or id
+	State    string // [StateRunning] or [StatePaused]
+	// StartedAt is when the sandbox could be used, EndAt when its timeout is over.
+	StartedAt, EndAt time.Time
+	Metadata         map[string]string // see [WithMetadata]
+	// Limits are the sandbox's size; what the server does not say is zero. Where
+	// LimitsKept is false they are what the server lists: whole processors, and no
+	// PIDs.
 	Limits Limits
+	// LimitsKept says that the server promises to enforce Limits, but for those that
+	// LimitsNotEnforced names. [Sandbox.Info] of a Cubby server does.
+	LimitsKept        bool
+	LimitsNotEnforced []string
 }
 
 // Info asks the server. It fails with [CodeNotFound] once the sandbox has
@@ -63,7 +68,7 @@ func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	info := infoOf(d.ListedSandbox)
 	info.ID, info.LimitsNotEnforced = s.id, d.LimitsNotEnforced
 	if l := d.Limits; l != nil {
-		info.Limits = Limits{Memory: int64(l.MemoryMB) << 20, CPUs: l.CPUs, Disk: int64(l.DiskMB) << 20, PIDs: l.PIDs}
+		info.LimitsKept, info.Limits = true, Limits{Memory: int64(l.MemoryMB) << 20, CPUs: l.CPUs, Disk: int64(l.DiskMB) << 20, PIDs: l.PIDs}
 	}
 	return &info, nil
 }
@@ -71,7 +76,7 @@ func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 func infoOf(d protocol.ListedSandbox) Info {
 	return Info{
 		ID: d.SandboxID, Template: d.TemplateID, State: d.State, StartedAt: d.StartedAt, EndAt: d.EndAt,
-		CPUs: d.CPUCount, Memory: int64(d.MemoryMB) << 20, Disk: int64(d.DiskSizeMB) << 20, Metadata: d.Metadata,
+		Limits: Limits{CPUs: float64(d.CPUCount), Memory: int64(d.MemoryMB) << 20, Disk: int64(d.DiskSizeMB) << 20}, Metadata: d.Metadata,
 	}
 }
 

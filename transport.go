@@ -25,10 +25,7 @@ const (
 	maxMessage   = 4 << 10
 )
 
-const (
-	headerTrafficToken = "E2b-Traffic-Access-Token"
-	typeJSON           = "application/json"
-)
+const typeJSON = "application/json"
 
 // How long the control plane may take to answer, where the caller's context has no
 // deadline.
@@ -90,7 +87,7 @@ func (s *Sandbox) route(h http.Header, port int) {
 	h.Set(protocol.HeaderSandboxID, s.id)
 	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(port))
 	if s.traffic != "" {
-		h.Set(headerTrafficToken, s.traffic)
+		h.Set(protocol.HeaderTrafficToken, s.traffic)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestLifecycle(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = append(got, info.ID)
-			if info.State != cubby.StateRunning || info.Metadata["test"] != "lifecycle" || info.Memory == 0 {
+			if info.State != cubby.StateRunning || info.Metadata["test"] != "lifecycle" || info.Limits.Memory == 0 {
 				t.Errorf("%s: %+v", tt.name, info)
 			}
 		}

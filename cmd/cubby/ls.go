@@ -94,7 +94,7 @@ func listJSON(w io.Writer, all []cubby.Info) error {
 			Memory    int64             `json:"memory_bytes"`
 			Disk      int64             `json:"disk_bytes"`
 			Metadata  map[string]string `json:"metadata,omitempty"`
-		}{info.ID, info.Template, info.State, nullable(info.StartedAt), nullable(info.EndAt), info.CPUs, info.Memory, info.Disk, info.Metadata}); err != nil {
+		}{info.ID, info.Template, info.State, nullable(info.StartedAt), nullable(info.EndAt), int(info.Limits.CPUs), info.Limits.Memory, info.Limits.Disk, info.Metadata}); err != nil {
 			return err
 		}
 	}
@@ -136,11 +136,11 @@ func sandboxRows(all []cubby.Info, now time.Time) [][]string {
 		if !info.EndAt.IsZero() {
 			row[columnLeft] = age(info.EndAt.Sub(now))
 		}
-		if info.CPUs > 0 {
-			row[columnCPU] = strconv.Itoa(info.CPUs)
+		if info.Limits.CPUs > 0 {
+			row[columnCPU] = strconv.Itoa(int(info.Limits.CPUs))
 		}
-		if info.Memory > 0 {
-			row[columnMemory] = size(info.Memory)
+		if info.Limits.Memory > 0 {
+			row[columnMemory] = size(info.Limits.Memory)
 		}
 		rows = append(rows, row)
 	}

@@ -119,7 +119,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Customize, if set, has the last word on each container. It can undo every
-	// protection.
+	// protection. It is unstable: its types are those of moby's API, which changes
+	// them without a new major version, and with it what this package needs.
 	Customize func(*container.Config, *container.HostConfig)
 }
 

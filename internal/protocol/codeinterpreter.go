@@ -17,6 +17,18 @@ const (
 	HeaderSandboxPort = "E2b-Sandbox-Port"
 	HeaderAccessToken = "X-Access-Token"
 	HeaderAPIKey      = "X-API-Key"
+	// HeaderTrafficToken is asked for at the ports of a sandbox that was created
+	// closed to the public.
+	HeaderTrafficToken = "E2b-Traffic-Access-Token"
+	// HeaderKeepalive asks envd for a sign of life on a stream that says nothing:
+	// every so many seconds, a whole number.
+	HeaderKeepalive = "Keepalive-Ping-Interval"
+)
+
+// The user of E2B's templates, who runs code and commands that name no other.
+const (
+	DefaultUser = "user"
+	DefaultHome = "/home/user"
 )
 
 // Headers that only Cubby's own client sends with POST /execute; other servers

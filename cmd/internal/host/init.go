@@ -24,7 +24,7 @@ const guestTimeout = 20 * time.Second
 func (m *machine) greet(ctx context.Context) error {
 	s := m.s
 	body, err := json.Marshal(protocol.InitRequest{
-		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: s.Env, DefaultUser: "user", DefaultWorkdir: "/home/user",
+		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: s.Env, DefaultUser: protocol.DefaultUser, DefaultWorkdir: protocol.DefaultHome,
 		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: s.Warm,
 	})
 	if err != nil {

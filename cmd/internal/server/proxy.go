@@ -20,10 +20,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// headerTrafficToken is what requests to a sandbox carry that was created closed
-// to the public.
-const headerTrafficToken = "E2b-Traffic-Access-Token"
-
 // cutAfter is how long a client that does not read may hold a stream up whose
 // sandbox has ended.
 const cutAfter = 2 * time.Second
@@ -133,7 +129,7 @@ func (t *target) admitTraffic(r *http.Request) *refusal {
 	if t.info.TrafficToken == "" {
 		return nil
 	}
-	got := r.Header.Get(headerTrafficToken)
+	got := r.Header.Get(protocol.HeaderTrafficToken)
 	switch {
 	case got == "":
 		return &refusal{code: fault.PermissionDenied, id: t.name, message: prefix + "Token header " + header + " is missing"}
@@ -247,7 +243,7 @@ func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 }
 
 // private are the headers that are between a client and this server.
-var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, headerTrafficToken, protocol.HeaderAPIKey, protocol.HeaderHostToken}
+var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, protocol.HeaderTrafficToken, protocol.HeaderAPIKey, protocol.HeaderHostToken}
 
 // rewrite makes the request that the sandbox gets.
 func (t *target) rewrite(p *httputil.ProxyRequest) {

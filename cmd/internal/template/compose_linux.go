@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/internal/fault"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // GuestPath is where Compose puts the guest binary, and TypeScriptPath where it puts the
@@ -177,7 +178,7 @@ type composer struct {
 }
 
 func (c *composer) build(tc Toolchain, programs map[string]*os.File, path string) {
-	for _, d := range []string{"/dev", "/etc", "/home", "/home/user", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
+	for _, d := range []string{"/dev", "/etc", "/home", protocol.DefaultHome, "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
 		"/sys", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/.cubby"} {
 		c.mkdir(d, 0o755)
 	}

@@ -17,6 +17,9 @@ func boxLimits(l codeexec.ResourceLimits) cubby.Limits {
 // held returns the limits that hold for a sandbox. Servers that say nothing of
 // limits hold none: what they answer of a machine's size is no promise.
 func held(info *cubby.Info) codeexec.ResourceLimits {
+	if !info.LimitsKept {
+		return codeexec.ResourceLimits{}
+	}
 	l := codeexec.ResourceLimits{
 		CPUs: info.Limits.CPUs, MemoryBytes: info.Limits.Memory, MaxPIDs: info.Limits.PIDs, DiskBytes: info.Limits.Disk,
 	}

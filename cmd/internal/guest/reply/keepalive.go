@@ -6,19 +6,17 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // defaultKeepalive is how often E2B's envd says on a silent stream that it lives,
-// and headerKeepalive the header with which a client asks for another interval, in
-// seconds.
-const (
-	defaultKeepalive = 90 * time.Second
-	headerKeepalive  = "Keepalive-Ping-Interval"
-)
+// unless the client asks for another interval.
+const defaultKeepalive = 90 * time.Second
 
 // KeepaliveInterval is how often the caller wants to hear of a silent stream.
 func KeepaliveInterval(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get(headerKeepalive))
+	seconds, err := strconv.Atoi(h.Get(protocol.HeaderKeepalive))
 	if err != nil || seconds < 1 || seconds > 24*60*60 {
 		return defaultKeepalive
 	}

@@ -62,7 +62,7 @@ type Config struct {
 // LANG). None of CUBBY_* reaches the code.
 func FromEnv() Config {
 	c := Config{
-		UID: 1000, GID: 1000, SwitchUser: os.Getuid() == 0, UserName: "user", Home: "/home/user",
+		UID: 1000, GID: 1000, SwitchUser: os.Getuid() == 0, UserName: protocol.DefaultUser, Home: protocol.DefaultHome,
 		KernelDir:    "/run/cubby/kernels",
 		Interpreters: map[string]string{},
 		Missing:      map[string]string{},
