@@ -98,11 +98,12 @@ func TestEnvironmentHostile(t *testing.T) {
 	})
 	t.Run("told by the program", func(t *testing.T) {
 		m, unused := script("ok"), &liar{}
-		a, err := agent.New(m, unused, agent.WithEnvironment("The sandbox has R 4.5."))
+		a, err := agent.New(m, unused, agent.WithEnvironment("The sandbox has R 4.5."), agent.WithInstructions("Answer in Latin."))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ask(t, a, "Go.", nil); err != nil || !strings.Contains(m.requests[0].System, "The sandbox has R 4.5.") || unused.runs != 0 {
+		if _, err := ask(t, a, "Go.", nil); err != nil || !strings.Contains(m.requests[0].System, "The sandbox has R 4.5.") ||
+			!strings.Contains(m.requests[0].System, "\nAnswer in Latin.\n") || unused.runs != 0 {
 			t.Errorf("%v, %d runs: %s", err, unused.runs, m.requests[0].System)
 		}
 	})
