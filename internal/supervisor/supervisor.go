@@ -107,6 +107,7 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 		}
 	}
 	c.cmd = exec.Command(cfg.Binary, append(args, cfg.Args...)...)
+	c.cmd.Args[0] = "cubby-engine"
 	c.cmd.ExtraFiles = []*os.File{cfg.Listener, readyW, lifeR, cfg.RunDir.lock} // FDListener and on
 	c.cmd.Stderr = c.tail
 	c.cmd.SysProcAttr = namespace.Attr()
@@ -141,11 +142,22 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	return c, nil
 }
 
+// binary is the path of the program, for people: it may have been started by a
+// descriptor.
+func (c *Child) binary() string {
+	if strings.HasPrefix(c.cmd.Path, "/proc/self/fd/") {
+		if path, err := os.Readlink(c.cmd.Path); err == nil {
+			return path
+		}
+	}
+	return c.cmd.Path
+}
+
 func (c *Child) check(h handshake.Hello) error {
 	switch {
 	case h.Version != version.Build():
 		return &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s is %.40q, this program needs %s: %s",
-			c.cmd.Path, h.Version, version.Build(), version.Differ(version.Build(), fmt.Sprintf("%.40s", h.Version))),
+			c.binary(), h.Version, version.Build(), version.Differ(version.Build(), fmt.Sprintf("%.40s", h.Version))),
 			Hint: "build both of the same source (`make build` makes cubby), or name the right binary with CUBBY_BINARY"}
 	case h.Error != nil:
 		e := h.Error.Fault()
@@ -178,7 +190,7 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 	case ctx.Err() != nil:
 		return h, ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s did not start within %v", c.cmd.Path, startTimeout), Hint: "run `cubby doctor`"}
+		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s did not start within %v", c.binary(), startTimeout), Hint: "run `cubby doctor`"}
 	}
 	// It ended without a word: an older cubby, or none at all.
 	select {
@@ -189,9 +201,9 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 		return h, tight
 	}
 	if _, killed := killedBy(c.cmd.ProcessState); killed || c.crashed() {
-		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s ended while it started: %w", c.cmd.Path, c.end()), Hint: c.hint()}
+		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s ended while it started: %w", c.binary(), c.end()), Hint: c.hint()}
 	}
-	return h, &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s ended at once: %s", c.cmd.Path, strings.TrimSpace(c.tail.last())),
+	return h, &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s ended at once: %s", c.binary(), strings.TrimSpace(c.tail.last())),
 		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
 }
 

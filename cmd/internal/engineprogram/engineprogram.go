@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/child"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
@@ -22,6 +23,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
+	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -31,10 +33,6 @@ const (
 	statusUsage  = 2
 	statusFailed = 125 // it could not do what it is there for
 )
-
-// ArgKeys is the first argument of the process that answers a question about keys;
-// see keyadmin.Remote.
-const ArgKeys = "engine-keys"
 
 // Engines are those that are linked in. Their names are enginename.All.
 func Engines() engine.Table { return engine.Table{gvisor.Name: gvisor.Kind()} }
@@ -48,7 +46,7 @@ func Dispatch() {
 
 // Wanted reports whether the arguments (without the program's name) are for Run.
 func Wanted(args []string) bool {
-	return len(args) > 0 && args[0] == ArgKeys || handshake.IsChild(args)
+	return len(args) > 0 && args[0] == keyadmin.Argument || handshake.IsChild(args)
 }
 
 // Run does what args ask for, and returns the exit status.
@@ -56,7 +54,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch {
 	case handshake.IsChild(args):
 		return serve(ctx, args, stderr)
-	case len(args) == 1 && args[0] == ArgKeys:
+	case len(args) == 1 && args[0] == keyadmin.Argument:
 		if err := keyadmin.Serve(ctx, storekeys.Admin{}, stdin, stdout); err != nil {
 			fmt.Fprintln(stderr, "cubby-engine:", err)
 			return statusFailed
@@ -72,6 +70,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // serve is the child of a supervising program.
 func serve(ctx context.Context, args []string, stderr io.Writer) int {
+	holdFile()
 	opts, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "cubby-engine:", err)
@@ -84,6 +83,16 @@ func serve(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "cubby:", err)
 	}
 	return statusFailed
+}
+
+// holdFile takes the lock that keeps this program's file from being removed as one of
+// an old version, for as long as the process lives. Its processes of sandboxes start
+// from /proc/self/exe, which needs no name; the lock keeps the cache in order.
+func holdFile() {
+	ready.Adopt()
+	if f, err := syscall.Open("/proc/self/exe", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
+		ready.Lock(f)
+	}
 }
 
 // parse reads the command line that package supervisor writes.

@@ -16,6 +16,9 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
+// Argument is the first one of a process that is to call Serve.
+const Argument = "engine-keys"
+
 // DefaultTeam is the team of a key for which none is named.
 const DefaultTeam = "default"
 
