@@ -5,13 +5,9 @@ export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 export GO       ?= go
 
-# What cubby puts into a sandbox; they travel compressed inside cubby.
-INSIDE   := cubby-guest cubby-typescript
-PACKED   := $(INSIDE:%=cmd/internal/guestbin/%.zst)
 LDFLAGS  := -s -w
 # Where cubby begins; see cmd/internal/entry.
 ENTRY    := -E cubby_entry
-GOSRC    := go.work $(shell git ls-files "*.go" "*.s" "*.py" "*.cjs" "*.mjs" "*.sh" "*go.mod" "*go.sum" 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -26,18 +22,8 @@ go-version:
 	  echo "Go $$1.$$2 is too old: install Go 1.21 or newer, which then fetches the toolchain that go.mod names"; exit 1; fi
 
 .PHONY: build
-build: bin/cubby ## Build bin/cubby, what it puts into sandboxes inside
-
-$(INSIDE:%=bin/%): $(GOSRC) | go-version
-	@[ -e bin/cubby ] || [ $(@F) != cubby-guest ] || echo "The first build compiles gVisor and SQLite: about four minutes on two cores, later ones take seconds."
-	scripts/gobuild -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
-
-# These files are git-ignored.
-$(PACKED): cmd/internal/guestbin/%.zst: bin/%
-	@$(GO) run ./cmd/internal/packed/pack cmd/internal/guestbin $<
-
-bin/cubby: $(PACKED)
-	scripts/gobuild -trimpath -tags cubby_guest -ldflags '$(LDFLAGS) $(ENTRY)' -o $@ ./cmd/cubby
+build: go-version ## Build bin/cubby, which has everything inside, and its parts beside it
+	@scripts/build bin
 
 .PHONY: demo
 demo: build ## Build, then analyse a real CSV in a sandbox: a table and a chart
@@ -105,4 +91,4 @@ cross: go-version ## Compile what each platform gets: everything on Linux amd64 
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin demo-out demo-agent-out $(foreach file,$(basename $(PACKED)),$(file).*)
+	rm -rf bin demo-out demo-agent-out cmd/internal/guestbin/cubby-* cmd/internal/enginebin/cubby-engine.* cmd/internal/enginebin/.lock

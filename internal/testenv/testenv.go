@@ -43,8 +43,7 @@ func SetBinary() error {
 	return os.Setenv("CUBBY_BINARY", filepath.Join(dir, "cubby"))
 }
 
-// Cubby returns a statically linked cubby of the sources under test, which is
-// its own guest.
+// Cubby returns a statically linked cubby of the sources under test.
 func Cubby(t testing.TB) string {
 	t.Helper()
 	dir, err := binaries()
@@ -75,7 +74,7 @@ func TypeScript(t testing.TB) string {
 	return filepath.Join(dir, "cubby-typescript")
 }
 
-// Dir is where the binaries are: CUBBY_TEST_BIN if that is set (they are taken
+// build returns where the binaries are: CUBBY_TEST_BIN if that is set (they are taken
 // as they are), else bin/test in the repository.
 func build() (string, error) {
 	if dir := os.Getenv("CUBBY_TEST_BIN"); dir != "" {
@@ -87,26 +86,14 @@ func build() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return "", err
+	cmd := exec.Command(filepath.Join(root, "scripts", "build"), dir)
+	if os.Getenv("CUBBY_TEST_LINKED") != "" {
+		cmd = exec.Command("go", "build", "-trimpath", "-o", dir, "./cmd/cubby", "./cmd/cubby-guest", "./cmd/cubby-typescript")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-ldflags=./cubby=-s -w -E cubby_entry",
-		"-o", dir+string(filepath.Separator), "./cubby", "./cubby-guest", "./cubby-typescript")
-	cmd.Dir = filepath.Join(root, "cmd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cubby for tests: %w\n%s", err, bytes.TrimSpace(out))
-	}
-	// A sandbox's users execute them, whatever the umask is here.
-	for _, name := range []string{"cubby-guest", "cubby-typescript"} {
-		if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
-			return "", err
-		}
 	}
 	return dir, nil
 }

@@ -1,4 +1,4 @@
-//go:build !cubby_guest && linux
+//go:build !cubby_packed && linux
 
 package guestbin
 
