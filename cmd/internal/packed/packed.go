@@ -1,11 +1,5 @@
 //go:build linux
 
-// Package packed carries a compressed program inside another and provides it as an open
-// file that is ready to be run. It unpacks it where nobody else can change it, once for
-// each content, and removes other versions that nobody uses any more.
-//
-// What is found is judged by its descriptor and run by it: what was checked is what
-// runs. Package ready has the judgement.
 package packed
 
 import (
@@ -59,18 +53,6 @@ type Options struct {
 	// place is for tests, instead of the running program's surroundings.
 	place *ready.Place
 }
-
-// From is the kind of place where a program was found.
-type From string
-
-// The places, in the order in which they are looked at.
-const (
-	FromVariable From = "variable"   // named by the environment
-	FromBeside   From = "beside"     // beside the running program, or in ../lib/cubby
-	FromCache    From = "cache"      // the user's cache
-	FromRunDir   From = "run folder" // of this run
-	FromMemory   From = "memory"     // a sealed memory file
-)
 
 // PassedOver is a place that came first and was not taken.
 type PassedOver struct {
