@@ -48,8 +48,9 @@ func (p Program) Want() ready.Want {
 type Options struct {
 	// RunDir is a folder of this run, which its owner removes; empty for none.
 	RunDir string
-	// NoMemory leaves out the memory file, for what needs a path.
-	NoMemory bool
+	// TempDir is the folder for temporary files, where the program is unpacked to a file
+	// without a name; empty for none.
+	TempDir string
 	// place is for tests, instead of the running program's surroundings.
 	place *ready.Place
 }
@@ -77,7 +78,7 @@ func (l *Located) Close() error { return l.File.Close() }
 
 // Open provides the program: from the file that the environment names, which must fit;
 // from beside the running program; from the cache or the run folder, where it is unpacked
-// if need be; or from a memory file. Its errors are *fault.Error, or ctx's.
+// if need be; or from a file without a name, on disk or in memory. Its errors are *fault.Error, or ctx's.
 func Open(ctx context.Context, p Program, opts Options) (*Located, error) {
 	place := ready.Surroundings(p.Variable)
 	if opts.place != nil {
@@ -92,32 +93,33 @@ func Open(ctx context.Context, p Program, opts Options) (*Located, error) {
 			return found, nil
 		}
 	}
-	for _, to := range []struct {
+	return o.each(ctx, opts)
+}
+
+// each unpacks the program to the first place that will do, for all starts or for one.
+func (o *opener) each(ctx context.Context, opts Options) (*Located, error) {
+	type place struct {
 		from From
 		dir  string
-	}{{FromCache, place.Cache}, {FromRunDir, opts.RunDir}} {
-		if to.dir == "" {
-			o.pass(to.from, "", errors.New("there is none"))
-			continue
-		}
-		found, err := o.unpacked(ctx, to.from, to.dir)
-		if err == nil {
-			return found, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		o.pass(to.from, to.dir, err)
+		open func() (*Located, error)
 	}
-	if !opts.NoMemory {
-		found, err := o.memory(ctx)
+	places := []place{{FromCache, o.place.Cache, func() (*Located, error) { return o.unpacked(ctx, FromCache, o.place.Cache) }}}
+	if opts.RunDir != "" {
+		places = append(places, place{FromRunDir, opts.RunDir, func() (*Located, error) { return o.unpacked(ctx, FromRunDir, opts.RunDir) }})
+	}
+	if opts.TempDir != "" {
+		places = append(places, place{FromTemporary, opts.TempDir, func() (*Located, error) { return o.temporary(ctx, opts.TempDir) }})
+	}
+	places = append(places, place{FromMemory, "", func() (*Located, error) { return o.memory(ctx) }})
+	for _, p := range places {
+		found, err := p.open()
 		if err == nil {
 			return found, nil
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		o.pass(FromMemory, "", err)
+		o.pass(p.from, p.dir, err)
 	}
 	return nil, o.nowhere()
 }

@@ -219,6 +219,9 @@ func TestPlaces(t *testing.T) {
 			o.place.Cache = ""
 			o.RunDir = dir + "/cache"
 		}, FromRunDir, "there is none"},
+		{"no folder but that for temporary files", func(t *testing.T, dir string, o *Options) {
+			o.place.Cache, o.TempDir = "", "/tmp" // which others may write
+		}, FromTemporary, "there is none"},
 		{"no folder at all", func(t *testing.T, dir string, o *Options) { o.place.Cache = "" }, FromMemory, "there is none"},
 		{"cache that others may write", func(t *testing.T, dir string, o *Options) { os.Chmod(dir+"/cache", 0o775) }, FromMemory, "others may write"},
 	} {

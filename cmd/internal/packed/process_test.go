@@ -780,13 +780,6 @@ func TestMemory(t *testing.T) {
 		f.Close()
 	}
 	runs(t, l, p)
-	before := descriptors(t)
-	if _, err := Open(t.Context(), p, Options{place: &ready.Place{}, NoMemory: true}); err == nil || !strings.Contains(err.Error(), "cannot be unpacked") {
-		t.Errorf("without any place: %v", err)
-	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors, %d before", after, before)
-	}
 }
 
 // TestDamaged: a packed program that is not what its sum says runs nowhere.

@@ -5,11 +5,12 @@ type From string
 
 // The places, in the order in which they are looked at.
 const (
-	FromVariable From = "variable"   // named by the environment
-	FromBeside   From = "beside"     // beside the running program, or in ../lib/cubby
-	FromCache    From = "cache"      // the user's cache
-	FromRunDir   From = "run folder" // of this run
-	FromMemory   From = "memory"     // a sealed memory file
+	FromVariable  From = "variable"   // named by the environment
+	FromBeside    From = "beside"     // beside the running program, or in ../lib/cubby
+	FromCache     From = "cache"      // the user's cache
+	FromRunDir    From = "run folder" // of this run
+	FromTemporary From = "temporary"  // a file without a name in the folder for temporary files
+	FromMemory    From = "memory"     // a sealed memory file
 )
 
 // Report is what can be told of a packed program.

@@ -39,6 +39,9 @@ const (
 // unpacked takes the program from a folder with several versions, where it is unpacked
 // if it is not there yet.
 func (o *opener) unpacked(ctx context.Context, from From, path string) (*Located, error) {
+	if path == "" {
+		return nil, errors.New("there is none")
+	}
 	dir, err := makeFolder(path)
 	if err != nil {
 		return nil, err
