@@ -41,14 +41,9 @@ func enginePacked() packed.Program {
 }
 
 // openEngine provides the engine's program. Where no folder will do to keep it, it is
-// unpacked to one that lasts only until the file is open.
+// unpacked to a file that lasts only as long as it is open or runs.
 func openEngine(ctx context.Context) (*packed.Located, error) {
-	dir, err := os.MkdirTemp(supervisor.TempDir(), "cubby-engine-")
-	if err != nil {
-		dir = ""
-	}
-	defer os.RemoveAll(dir)
-	return packed.Open(ctx, enginePacked(), packed.Options{RunDir: dir})
+	return packed.Open(ctx, enginePacked(), packed.Options{TempDir: supervisor.TempDir()})
 }
 
 // packedEngine starts the packed program by a descriptor of its file, which is opened at
@@ -99,4 +94,49 @@ func (packedEngine) Commit(_ context.Context, engine string) string {
 		}
 	}
 	return ""
+}
+
+// Programs implements enginePack.
+func (packedEngine) Programs(ctx context.Context, verify bool) ([]packed.Report, error) {
+	located, err := openEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer located.Close()
+	own, question := enginePacked().Report(located), packed.AskPath
+	if verify {
+		question = packed.AskVerify
+		if own, err = enginePacked().Verify(ctx, located); err != nil {
+			return nil, err
+		}
+	}
+	if own.Problem != "" {
+		return []packed.Report{own}, nil // nothing else is asked of it
+	}
+	parts, err := packed.Ask(ctx, located, question)
+	return append([]packed.Report{own}, parts...), err
+}
+
+// Unpack implements enginePack.
+func (packedEngine) Unpack(ctx context.Context, dir string) ([]packed.Report, error) {
+	own, err := enginePacked().Write(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	located, err := openEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer located.Close()
+	parts, err := packed.Ask(ctx, located, packed.AskUnpack, dir)
+	return append([]packed.Report{own}, parts...), err
+}
+
+// Modules implements enginePack.
+func (packedEngine) Modules() []programModules {
+	var all []programModules
+	for name, text := range enginebin.AllModules() {
+		all = append(all, programModules{name, text})
+	}
+	return all
 }

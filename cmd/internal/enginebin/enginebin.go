@@ -3,8 +3,10 @@
 package enginebin
 
 import (
-	_ "embed"
+	"embed"
+	"iter"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
@@ -17,8 +19,8 @@ var (
 	compressed []byte
 	//go:embed cubby-engine.sum
 	sum string
-	//go:embed cubby-engine.modules
-	modules string
+	//go:embed *.modules
+	modules embed.FS
 )
 
 const (
@@ -26,11 +28,38 @@ const (
 	variable = "CUBBY_ENGINE" // may name the program's file
 )
 
-// Compressed is the program as package packed unpacks it, Sum its hash and length, and
-// Modules what it is built from, as `go version -m` has it.
+// Compressed is the program as package packed unpacks it, and Sum its hash and length.
 func Compressed() []byte { return compressed }
 func Sum() string        { return sum }
-func Modules() string    { return modules }
+
+// Modules is what the program is built from, as `go version -m` has it.
+func Modules() string { return modulesOf(name + suffix) }
+
+// AllModules yields the names of the program and of those that are packed in it, and what
+// each is built from.
+func AllModules() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		entries, err := modules.ReadDir(".")
+		if err != nil {
+			panic("enginebin: " + err.Error()) // it is part of this program
+		}
+		for _, entry := range entries {
+			if !yield(strings.TrimSuffix(entry.Name(), suffix), modulesOf(entry.Name())) {
+				return
+			}
+		}
+	}
+}
+
+const suffix = ".modules"
+
+func modulesOf(file string) string {
+	text, err := modules.ReadFile(file)
+	if err != nil {
+		panic("enginebin: " + err.Error()) // it is part of this program
+	}
+	return string(text)
+}
 
 // Name is the program's, and Variable the one of the environment that may name its file.
 func Name() string     { return name }

@@ -23,6 +23,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
+	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -56,6 +57,12 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return serve(ctx, args, stderr)
 	case len(args) == 1 && args[0] == keyadmin.Argument:
 		if err := keyadmin.Serve(ctx, storekeys.Admin{}, stdin, stdout); err != nil {
+			fmt.Fprintln(stderr, "cubby-engine:", err)
+			return statusFailed
+		}
+		return 0
+	case len(args) > 0 && args[0] == packed.Argument:
+		if err := packed.Serve(ctx, args[1:], guestbin.Programs(), stdout); err != nil {
 			fmt.Fprintln(stderr, "cubby-engine:", err)
 			return statusFailed
 		}

@@ -43,3 +43,6 @@ func OpenTypeScript(ctx context.Context, runDir string) (*packed.Located, error)
 
 // Dispatch does nothing: this program is none of those that it has packed.
 func Dispatch() {}
+
+// Programs are those that are packed in this one.
+func Programs() []packed.Program { return []packed.Program{guestProgram(), typeScriptProgram()} }

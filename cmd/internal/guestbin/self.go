@@ -55,3 +55,6 @@ func Content() string {
 	}
 	return fmt.Sprintf("%d bytes of %d", info.Size(), info.ModTime().UnixNano())
 }
+
+// Programs are those that are packed in this one: none.
+func Programs() []packed.Program { return nil }

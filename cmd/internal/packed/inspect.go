@@ -3,6 +3,7 @@
 package packed
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 
@@ -117,4 +119,20 @@ func (p Program) answer(ctx context.Context, args []string) (Report, error) {
 		return p.Report(l), nil
 	}
 	return Report{}, fmt.Errorf("unknown question %q", args)
+}
+
+// Ask runs a program that was found and asks it of those that are packed in it.
+func Ask(ctx context.Context, l *Located, question ...string) ([]Report, error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", append([]string{Argument}, question...)...)
+	cmd.ExtraFiles = []*os.File{l.File}
+	cmd.Stderr = &bytes.Buffer{}
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s of what it carries: %w: %s", l.Path, err, bytes.TrimSpace(cmd.Stderr.(*bytes.Buffer).Bytes()))
+	}
+	var reports []Report
+	if err := json.Unmarshal(out, &reports); err != nil {
+		return nil, fmt.Errorf("ask %s of what it carries: %w", l.Path, err)
+	}
+	return reports, nil
 }

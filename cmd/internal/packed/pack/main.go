@@ -1,7 +1,8 @@
 // Command pack compresses programs for package packed: pack DIR PROGRAM… writes, for each
 // program, DIR/NAME.zst (the program), DIR/NAME.sum (its SHA-256 and length) and
 // DIR/NAME.modules (what it is built from, as `go version -m` has it), where NAME is the
-// program's file name. The same program gives the same files.
+// program's file name. The same program gives the same files. With -parts FOLDER it also
+// copies what that folder has of NAME.modules: those of programs that the program carries.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,8 +26,29 @@ func main() {
 }
 
 func pack(args []string) error {
+	fl := flag.NewFlagSet("pack", flag.ContinueOnError)
+	parts := fl.String("parts", "", "`folder` of the modules of what the program carries")
+	if err := fl.Parse(args); err != nil {
+		return err
+	}
+	args = fl.Args()
 	if len(args) < 2 {
-		return errors.New("usage: pack DIR PROGRAM…")
+		return errors.New("usage: pack [-parts FOLDER] DIR PROGRAM…")
+	}
+	if *parts != "" {
+		files, err := filepath.Glob(filepath.Join(*parts, "*.modules"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(args[0], filepath.Base(file)), text, 0o644); err != nil {
+				return err
+			}
+		}
 	}
 	for _, program := range args[1:] {
 		if err := packOne(args[0], program); err != nil {
