@@ -58,6 +58,9 @@ func writeModules(w io.Writer, program engineProgram, asJSON bool) error {
 			if err != nil {
 				return fmt.Errorf("modules of %s: %w", m.name, err)
 			}
+			// ParseBuildInfo leaves out the line that String has put first.
+			first, _, _ := strings.Cut(m.text, "\n")
+			info.GoVersion = strings.TrimPrefix(first, "go\t")
 			programs = append(programs, builtFrom{m.name, info})
 		}
 	}
