@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/doctor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
@@ -37,6 +39,7 @@ func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Engine:     trial{open, embedded.Config{Python: python, Node: node, Engine: engineName}},
 				EngineName: engineName, EngineCommit: program.Commit(cmd.Context(), engineName),
+				Program:       func(ctx context.Context) doctor.Check { return checkProgram(ctx, program) },
 				TryNamespaces: tryNamespaces,
 				Template:      template.Options{Python: python, Node: node},
 			})
@@ -60,6 +63,36 @@ func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
 	cmd.Flags().StringVar(&engineName, "engine", enginename.Default, engineUsage)
 	return cmd
+}
+
+// checkProgram tells which file would run as the engine, and why that one.
+func checkProgram(ctx context.Context, program engineProgram) doctor.Check {
+	c := doctor.Check{Name: "engine's program", Status: doctor.OK}
+	pack, ok := program.(enginePack)
+	if !ok {
+		c.Detail = "linked into this program"
+		return c
+	}
+	reports, err := pack.Programs(ctx, false)
+	if err != nil {
+		c.Status, c.Detail = doctor.Fail, err.Error()
+		if e, ok := errors.AsType[*cubby.Error](err); ok {
+			c.Detail, c.Remedy = e.Message(), e.Hint
+		}
+		return c
+	}
+	r := reports[0]
+	c.Detail = fmt.Sprintf("%s (%s)", r.Path, r.From)
+	for _, p := range r.Passed {
+		c.Detail += "; passed over: " + passedText(p)
+	}
+	if !r.From.Stays() {
+		c.Status = doctor.Warn
+		c.Detail = "unpacked anew at each start, which takes a third of a second: " + c.Detail
+		c.Remedy = "give this user a cache that nobody else may write and from which programs can be run (XDG_CACHE_HOME), " +
+			"or let root write it beside cubby: `cubby engine unpack`"
+	}
+	return c
 }
 
 // trial probes the engine by the only test that cannot be wrong: a sandbox.

@@ -31,6 +31,8 @@ type Options struct {
 	Engine Prober
 	// EngineName and EngineCommit say which one it is, and of which build.
 	EngineName, EngineCommit string
+	// Program says which file the engine's program is; nil leaves that out.
+	Program func(ctx context.Context) Check
 	// TryNamespaces starts a harmless process as a sandbox would be started,
 	// in its own user and mount namespaces; nil means to go by settings alone.
 	TryNamespaces func(ctx context.Context) error
@@ -55,6 +57,9 @@ func Examine(ctx context.Context, opts Options) Report {
 	r.add(h.kernel())
 	if opts.Engine != nil {
 		r.add(engine(ctx, opts))
+	}
+	if opts.Program != nil {
+		r.add(opts.Program(ctx))
 	}
 	r.add(h.namespaces(ctx, opts.TryNamespaces))
 	manager, err := cgroup.Detect("", "", "")
