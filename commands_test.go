@@ -429,7 +429,8 @@ func TestCommandList(t *testing.T) {
 	e := &envd{methods: map[string]http.HandlerFunc{"List": answer(`{"processes":[{"config":{"cmd":"sh","args":["-c","x"],"envs":{"A":"b"},"cwd":"/tmp"},"pid":2147483647,"tag":"t"},{"pid":1}]}`)}}
 	sbx := startEnvd(t, e)
 	got, err := sbx.Commands().List(t.Context())
-	if err != nil || len(got) != 2 || got[0].PID != 2147483647 || got[0].Tag != "t" || !slices.Equal(got[0].Argv, []string{"sh", "-c", "x"}) || got[0].Env["A"] != "b" {
+	if err != nil || len(got) != 2 || got[0].PID != 2147483647 || got[0].Tag != "t" ||
+		!slices.Equal(got[0].Argv, []string{"sh", "-c", "x"}) || got[0].Env["A"] != "b" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	e.methods["List"] = answer(`{"processes":[` + strings.Repeat(`{},`, 20_000) + `{}]}`)
@@ -463,7 +464,8 @@ func TestCommandsLeaveNothing(t *testing.T) {
 	round := func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cmds := make([]*cubby.Command, 0, 4)
-		for _, opts := range [][]cubby.CommandOption{nil, {cubby.WithTimeout(time.Hour)}, {cubby.WithStdin(strings.NewReader("x"))}, {cubby.WithOpenStdin()}} {
+		for _, opts := range [][]cubby.CommandOption{nil, {cubby.WithTimeout(time.Hour)},
+			{cubby.WithStdin(strings.NewReader("x"))}, {cubby.WithOpenStdin()}} {
 			cmd, err := c.Start(ctx, "goes on", opts...)
 			if err != nil {
 				t.Fatal(err)

@@ -94,3 +94,21 @@ func TestCommandsConnectRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryAfter: an error says when the server wants to be asked again.
+func TestRetryAfter(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "0": 0, "-1": 0, "999999999": time.Hour, "Wed, 21 Oct 2026 07:28:00 GMT": 0, "5s": 0,
+	} {
+		c := client(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", header)
+			w.WriteHeader(http.StatusTooManyRequests)
+			io.WriteString(w, `{"code":429,"message":"full"}`)
+		})
+		_, err := c.Create(t.Context())
+		e, ok := errors.AsType[*cubby.Error](err)
+		if !ok || e.Code != cubby.CodeRateLimited || e.RetryAfter != want || e.Message() != "create sandbox: full" {
+			t.Errorf("%q: %v after %v, want %v", header, err, e.RetryAfter, want)
+		}
+	}
+}

@@ -92,7 +92,8 @@ func (c *Client) List(ctx context.Context, opts ListOptions) iter.Seq2[Info, err
 }
 
 // page fetches one page; left is how many sandboxes are wanted, or not positive.
-func (c *Client) page(ctx context.Context, opts ListOptions, left int, cursor string) (page []protocol.ListedSandbox, next string, err error) {
+func (c *Client) page(ctx context.Context, opts ListOptions, left int,
+	cursor string) (page []protocol.ListedSandbox, next string, err error) {
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	if left > 0 {
 		query.Set("limit", strconv.Itoa(min(left, pageSize)))

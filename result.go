@@ -140,7 +140,8 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*r = Result{
-		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX, JavaScript: w.JavaScript, IsMain: w.IsMain, LeftOut: w.LeftOut,
+		Text: w.Text, HTML: w.HTML, Markdown: w.Markdown, SVG: w.SVG, LaTeX: w.LaTeX,
+		JavaScript: w.JavaScript, IsMain: w.IsMain, LeftOut: w.LeftOut,
 	}
 	var errs []error
 	for _, form := range []struct {

@@ -97,7 +97,8 @@ func (w *work) generate(ctx context.Context) (*Reply, error) {
 	if l.Tokens > 0 && left <= 0 {
 		return nil, w.stop(BoundTokens, w.limitText(BoundTokens))
 	}
-	req := Request{System: w.a.prompt(w.environment), Messages: fewImages(slices.Concat(w.s.messages, w.messages)), MaxTokens: max(l.ReplyTokens, 0)}
+	req := Request{System: w.a.prompt(w.environment), Messages: fewImages(slices.Concat(w.s.messages, w.messages)),
+		MaxTokens: max(l.ReplyTokens, 0)}
 	if l.Tokens > 0 && (req.MaxTokens == 0 || left < req.MaxTokens) {
 		req.MaxTokens = left
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 func cutOff(parts ...agent.Part) agent.Reply {
-	return agent.Reply{Message: agent.Message{Role: agent.RoleAssistant, Parts: parts}, Stop: agent.StopLength, Usage: agent.Usage{Input: 1, Output: 1}}
+	return agent.Reply{Message: agent.Message{Role: agent.RoleAssistant, Parts: parts},
+		Stop: agent.StopLength, Usage: agent.Usage{Input: 1, Output: 1}}
 }
 
 // TestMishaps: what a session gets over.
@@ -193,7 +194,8 @@ func TestKeptTools(t *testing.T) {
 	}
 	var audit bytes.Buffer
 	m := script(keep, "kept", call("shout", map[string]string{"name": "data.txt"}), "HELLO")
-	a := newAgent(t, m, executor, agent.WithToolbox(box), agent.WithApproval(approver), agent.WithAudit(agent.NewAudit(&audit, agent.AuditCode())))
+	a := newAgent(t, m, executor, agent.WithToolbox(box), agent.WithApproval(approver),
+		agent.WithAudit(agent.NewAudit(&audit, agent.AuditCode())))
 	for _, want := range []string{"kept", "HELLO"} { // two sessions
 		answer, err := a.Session("").Ask(t.Context(), agent.Question{Text: "Go.", Files: files}, nil)
 		if err != nil || answer.Text != want {

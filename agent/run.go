@@ -178,7 +178,8 @@ func (w *work) execute(ctx context.Context, b codeexec.CodeBlock) (observation, 
 		OnOutput: func(stream, text string) { w.emit(Event{Type: EventOutput, Run: run, Stream: stream, Text: text}) },
 	})
 	record.Seconds = time.Since(began).Seconds()
-	record.OutputBytes, record.Files, record.Truncated, record.ExitCode = len(result.Output), len(result.OutputFiles), result.Truncated, result.ExitCode
+	record.OutputBytes, record.Files, record.Truncated, record.ExitCode = len(result.Output),
+		len(result.OutputFiles), result.Truncated, result.ExitCode
 	record.Outcome = string(result.Outcome)
 	if result.Error != nil {
 		record.ErrorType = "other" // code chooses its name

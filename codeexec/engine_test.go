@@ -83,7 +83,8 @@ func (f *fake) RunProgram(_ context.Context, _ codeexec.Workspace, spec codeexec
 	return codeexec.RunResult{Stdout: "secret output"}, nil
 }
 
-func (f *fake) StartProgram(_ context.Context, _ codeexec.Workspace, spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
+func (f *fake) StartProgram(_ context.Context, _ codeexec.Workspace,
+	spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
 	f.ran = append(f.ran, spec.RunProgramSpec)
 	return nil, nil
 }
@@ -131,7 +132,8 @@ func (c counter) Add(_ context.Context, _ int64, opts ...metric.AddOption) {
 // Each execution and program is one line of log, one span and one count; nothing
 // of the code, its arguments or its output is in any of them.
 func TestObserve(t *testing.T) {
-	f := &fake{result: codeexec.CodeExecutionResult{Output: "secret output", Outcome: codeexec.OutcomeFailed, ExitCode: 1, Error: &codeexec.ExecutionError{Type: "SecretError", Message: "secret"}}}
+	f := &fake{result: codeexec.CodeExecutionResult{Output: "secret output", Outcome: codeexec.OutcomeFailed,
+		ExitCode: 1, Error: &codeexec.ExecutionError{Type: "SecretError", Message: "secret"}}}
 	var log bytes.Buffer
 	r := &recorder{Tracer: tracenoop.Tracer{}, Meter: metricnoop.Meter{}}
 	e := codeexec.Observe(f, codeexec.ObserveOptions{Logger: slog.New(slog.NewJSONHandler(&log, nil)), Tracer: r, Meter: r, Backend: "fake"})
@@ -147,10 +149,12 @@ func TestObserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.Runner().RunProgram(t.Context(), codeexec.Workspace{}, codeexec.RunProgramSpec{Cmd: "secret", Env: map[string]string{"K": "secret"}}); err != nil {
+	if _, err := own.Runner().RunProgram(t.Context(), codeexec.Workspace{},
+		codeexec.RunProgramSpec{Cmd: "secret", Env: map[string]string{"K": "secret"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.Runner().StartProgram(t.Context(), codeexec.Workspace{}, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "secret"}}); err != nil {
+	if _, err := own.Runner().StartProgram(t.Context(), codeexec.Workspace{},
+		codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "secret"}}); err != nil {
 		t.Fatal(err)
 	}
 	said := log.String()

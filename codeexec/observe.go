@@ -146,7 +146,8 @@ func (e observedExecutor) ExecuteCode(ctx context.Context, in CodeExecutionInput
 }
 
 // done writes what is the same for executions and programs.
-func (o *observer) done(ctx context.Context, span trace.Span, what, outcome string, err error, took time.Duration, output int, attrs []slog.Attr) {
+func (o *observer) done(ctx context.Context, span trace.Span, what, outcome string, err error,
+	took time.Duration, output int, attrs []slog.Attr) {
 	attrs = append([]slog.Attr{
 		slog.String("backend", o.backend.Value.AsString()), slog.String("outcome", outcome), slog.Duration("duration", took),
 		slog.Int("output_size", output),

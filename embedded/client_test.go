@@ -345,7 +345,8 @@ func TestPort(t *testing.T) {
 	if resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("a closed port answers %s", resp.Status)
 	}
-	if _, err := (&http.Client{Transport: sbx.Transport(0)}).Post("http://sandbox/", "", io.NopCloser(bytes.NewReader(nil))); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+	if _, err := (&http.Client{Transport: sbx.Transport(0)}).Post("http://sandbox/", "",
+		io.NopCloser(bytes.NewReader(nil))); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 		t.Errorf("port 0: %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func TestFromEnv(t *testing.T) {
 		t.Errorf("%q %q", c.APIKey, c.BaseURL)
 	}
 	t.Setenv("ANTHROPIC_API_KEY", "sk-1234\nsk-5678")
-	_, err := anthropic.New(anthropic.FromEnv(anthropic.Config{Model: "m"})).Generate(t.Context(), agent.Request{Messages: []agent.Message{agent.UserText("a")}}, nil)
+	_, err := anthropic.New(anthropic.FromEnv(anthropic.Config{Model: "m"})).Generate(t.Context(),
+		agent.Request{Messages: []agent.Message{agent.UserText("a")}}, nil)
 	var m *agent.ModelError
 	if !errors.As(err, &m) || m.Kind != agent.KindUnauthorized || !strings.Contains(m.Hint, "ANTHROPIC_API_KEY") || strings.Contains(err.Error(), "sk-") || asked {
 		t.Errorf("%v; asked: %v", err, asked)

@@ -81,7 +81,8 @@ func TestRequest(t *testing.T) {
 		Messages: []agent.Message{
 			{Role: agent.RoleUser, Parts: []part{agent.Text{Text: "hi"}, img}},
 			assistant(agent.Thinking{Opaque: json.RawMessage(`{"thinking":"hm","signature":"s"}`)}, agent.ToolCall{ID: "t.1", Name: "f", Arguments: json.RawMessage(`{"a":"b"}`)}),
-			{Role: agent.RoleUser, Parts: []part{agent.Text{Text: "and?"}, agent.ToolResult{CallID: "t.1", Name: "f", IsError: true, Parts: []part{agent.Text{Text: "1"}, img}}}},
+			{Role: agent.RoleUser, Parts: []part{agent.Text{Text: "and?"},
+				agent.ToolResult{CallID: "t.1", Name: "f", IsError: true, Parts: []part{agent.Text{Text: "1"}, img}}}},
 			assistant(),
 		},
 	}, message("end_turn", `{"input_tokens":1}`)...)
@@ -153,7 +154,8 @@ func TestThinkingTokens(t *testing.T) {
 	for _, test := range []struct {
 		request, want int
 	}{{100, 2148}, {0, 8192 + 2048}} {
-		_, body, err := said(t, anthropic.Config{ThinkingTokens: 2048}, agent.Request{Messages: []agent.Message{agent.UserText("a")}, MaxTokens: test.request, Temperature: &temperature}, message("end_turn", `{}`)...)
+		_, body, err := said(t, anthropic.Config{ThinkingTokens: 2048}, agent.Request{Messages: []agent.Message{agent.UserText("a")},
+			MaxTokens: test.request, Temperature: &temperature}, message("end_turn", `{}`)...)
 		if err != nil {
 			t.Fatal(err)
 		}

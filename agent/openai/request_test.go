@@ -66,8 +66,10 @@ func TestRequest(t *testing.T) {
 	temperature := 0.5
 	req := ask(
 		agent.UserText("hi"),
-		agent.Message{Role: agent.RoleAssistant, Parts: []part{agent.Text{Text: "so"}, agent.ToolCall{ID: "c1", Name: "f", Arguments: json.RawMessage(`{"a":"b"}`)}, agent.ToolCall{ID: "c2", Name: "g", Arguments: json.RawMessage(`{"cut`)}}},
-		agent.Message{Role: agent.RoleUser, Parts: []part{agent.ToolResult{CallID: "c1", Name: "f", Parts: []part{agent.Text{Text: "1"}, img}}, agent.ToolResult{CallID: "c2", Name: "g", IsError: true, Parts: []part{agent.Text{Text: "2"}}}}},
+		agent.Message{Role: agent.RoleAssistant, Parts: []part{agent.Text{Text: "so"},
+			agent.ToolCall{ID: "c1", Name: "f", Arguments: json.RawMessage(`{"a":"b"}`)}, agent.ToolCall{ID: "c2", Name: "g", Arguments: json.RawMessage(`{"cut`)}}},
+		agent.Message{Role: agent.RoleUser, Parts: []part{agent.ToolResult{CallID: "c1", Name: "f", Parts: []part{agent.Text{Text: "1"}, img}},
+			agent.ToolResult{CallID: "c2", Name: "g", IsError: true, Parts: []part{agent.Text{Text: "2"}}}}},
 		agent.Message{Role: agent.RoleAssistant, Parts: []part{agent.Text{Text: "ok"}}},
 		agent.Message{Role: agent.RoleUser, Parts: []part{agent.Text{Text: "and this?"}, img}},
 	)

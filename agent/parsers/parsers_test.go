@@ -41,13 +41,15 @@ func TestNesting(t *testing.T) {
 		{"bash", `(")"`}, {"bash", "(')'"}, {"js", `(")",`}, {"js", "- "}, {"js", "new "}, {"js", "a**"}, {"js", "a:"}, {"js", "if(a);else "}, {"js", "async a=>"},
 		{"js", "await "}, {"ts", "a as "}, {"js", "a?b:"}, {"js", "a=b=>"}, {"js", "a??="}, {"bash", "x && "}, {"bash", "x | "}, {"bash", "time "}, {"bash", "[[ ! "},
 	} {
-		_, err := v.Validate(t.Context(), validate.Code{Language: c.language, Source: strings.Repeat(c.open, validate.LargestMaxChars/len(c.open))})
+		_, err := v.Validate(t.Context(), validate.Code{Language: c.language,
+			Source: strings.Repeat(c.open, validate.LargestMaxChars/len(c.open))})
 		if err != nil {
 			t.Errorf("%s %s: %v", c.language, c.open, err)
 		}
 	}
 	for _, open := range []string{"-", "!", "~", "1?1:", "a=", "(')'"} {
-		if _, err := v.Validate(t.Context(), validate.Code{Language: "bash", Source: "$((" + strings.Repeat(open, validate.LargestMaxChars/len(open)-1)}); err != nil {
+		if _, err := v.Validate(t.Context(), validate.Code{Language: "bash",
+			Source: "$((" + strings.Repeat(open, validate.LargestMaxChars/len(open)-1)}); err != nil {
 			t.Errorf("bash $((%s: %v", open, err)
 		}
 	}
@@ -68,7 +70,8 @@ func TestFindingsAreBounded(t *testing.T) {
 }
 
 func Example() {
-	v, err := validate.New(nil, validate.Options{Policy: validate.Production(), Checkers: parsers.Checkers()}) // an executor is needed for Python
+	v, err := validate.New(nil, validate.Options{Policy: validate.Production(),
+		Checkers: parsers.Checkers()}) // an executor is needed for Python
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,8 @@ import (
 // That state is an execution id that is used once. Executors that keep a kernel
 // for each id keep it until they need the room, and may then end that of a session
 // that rests: use [InSession], or another executor, beside sessions that matter.
-func Execute(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock, files ...codeexec.File) (codeexec.CodeExecutionResult, error) {
+func Execute(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock,
+	files ...codeexec.File) (codeexec.CodeExecutionResult, error) {
 	return executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
 		CodeBlocks: []codeexec.CodeBlock{code}, InputFiles: files, ExecutionID: newID("run"),
 	})

@@ -56,7 +56,8 @@ func Explain(e *codeexec.ExecutionError, code string) *Explanation {
 		return nil
 	}
 	x := &Explanation{
-		Type: clip.Ellipsis(codeexec.CleanText(e.Type), maxLine), Message: clip.Ellipsis(strings.TrimSpace(codeexec.CleanText(e.Message)), maxMessage), Line: e.Line,
+		Type:    clip.Ellipsis(codeexec.CleanText(e.Type), maxLine),
+		Message: clip.Ellipsis(strings.TrimSpace(codeexec.CleanText(e.Message)), maxMessage), Line: e.Line,
 	}
 	lines := strings.Split(strings.ReplaceAll(code, "\r\n", "\n"), "\n")
 	if x.Line < 1 || x.Line > len(lines) {

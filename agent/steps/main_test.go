@@ -64,7 +64,8 @@ func (m *scripted) Generate(ctx context.Context, req agent.Request, _ func(agent
 	}
 	text := m.replies[0]
 	m.replies = m.replies[1:]
-	return &agent.Reply{Message: agent.Message{Role: agent.RoleAssistant, Parts: []agent.Part{agent.Text{Text: text}}}, Stop: m.stop}, ctx.Err()
+	return &agent.Reply{Message: agent.Message{Role: agent.RoleAssistant, Parts: []agent.Part{agent.Text{Text: text}}},
+		Stop: m.stop}, ctx.Err()
 }
 
 func python(lines ...string) codeexec.CodeBlock {

@@ -71,7 +71,8 @@ type Repaired struct {
 // again, each time in a state of its own. It gives up after the attempts, or when
 // the same code fails with the same error once more. An error means that model,
 // validator or executor failed; Repaired then holds what was known.
-func Repair(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, code codeexec.CodeBlock, opts RepairOptions) (Repaired, error) {
+func Repair(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor,
+	code codeexec.CodeBlock, opts RepairOptions) (Repaired, error) {
 	type failure struct{ language, code, kind, message string }
 	seen := map[failure]bool{}
 	r := Repaired{Code: code}
@@ -149,7 +150,8 @@ func admit(ctx context.Context, v Validator, approve agent.Approver, code codeex
 // RunWithRetry runs code and, when it fails, what the model makes of it, so many
 // times more. It returns the last result, of a failure too. See [Repair], which
 // tells more.
-func RunWithRetry(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, code codeexec.CodeBlock, retries int) (codeexec.CodeExecutionResult, error) {
+func RunWithRetry(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, code codeexec.CodeBlock,
+	retries int) (codeexec.CodeExecutionResult, error) {
 	r, err := Repair(ctx, model, executor, code, RepairOptions{Attempts: max(retries, 0) + 1})
 	return r.Result, err
 }

@@ -37,7 +37,8 @@ func (s Solution) String() string {
 // SolveWithCode has the model write Python that solves a problem and prints the
 // result, and runs and repairs it. See [agent.Agent] for questions that need to
 // look at something first.
-func SolveWithCode(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, problem string, opts RepairOptions) (Solution, error) {
+func SolveWithCode(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor,
+	problem string, opts RepairOptions) (Solution, error) {
 	task := Task{Text: problem, Requirements: []string{
 		"Use only the standard library", "Print the final result", "Handle edge cases", "Keep it simple",
 	}}
@@ -45,7 +46,8 @@ func SolveWithCode(ctx context.Context, model agent.Model, executor codeexec.Cod
 }
 
 // solve generates, runs and repairs. before begins the code that runs.
-func solve(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, task Task, before string, opts RepairOptions) (Solution, error) {
+func solve(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, task Task,
+	before string, opts RepairOptions) (Solution, error) {
 	s := Solution{Problem: task.Text}
 	code, err := GenerateCode(ctx, model, task)
 	if err != nil {
@@ -64,7 +66,8 @@ func solve(ctx context.Context, model agent.Model, executor codeexec.CodeExecuto
 // are a slice of structs, maps or whatever else is JSON; they are put into the
 // file data.json, which the code has as the Python list data. The model sees how
 // many there are and the first, not the rest.
-func AnalyzeData(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, rows any, question string, opts RepairOptions) (Solution, error) {
+func AnalyzeData(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, rows any,
+	question string, opts RepairOptions) (Solution, error) {
 	v := reflect.ValueOf(rows)
 	if v.Kind() != reflect.Slice && v.Kind() != reflect.Array {
 		return Solution{Problem: question}, fmt.Errorf("analyze data: rows are a slice, not %T", rows)

@@ -276,7 +276,8 @@ func TestTransformKeepsWhatWorks(t *testing.T) {
 	old := python("def add(a, b):", "    return a + b")
 	cases := []steps.Case{{Call: "add(2, 3)", Expected: 5}, {Call: "add('a', 'b')", Expected: "ab"}}
 	got, err := steps.Transform(t.Context(), model(block("def add(a: int, b: int) -> int:", "    return int(a) + int(b)")), shared, old, "Add types", cases)
-	if err != nil || !got.Kept || got.Code != old || got.Before.Passed != 2 || got.After.Passed != 1 || !strings.Contains(got.Proposed.Code, "int(a)") {
+	if err != nil || !got.Kept || got.Code != old || got.Before.Passed != 2 ||
+		got.After.Passed != 1 || !strings.Contains(got.Proposed.Code, "int(a)") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -107,7 +107,8 @@ func WithTranspiler(t Transpiler) TestOption { return func(r *testRun) { r.trans
 //
 // Values are compared here, not in the sandbox, but what they are is the
 // sandbox's word: code that was written to cheat its tests can.
-func TestCode(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock, cases []Case, opts ...TestOption) (TestReport, error) {
+func TestCode(ctx context.Context, executor codeexec.CodeExecutor, code codeexec.CodeBlock,
+	cases []Case, opts ...TestOption) (TestReport, error) {
 	t := &testRun{report: TestReport{Total: len(cases), Results: make([]TestResult, len(cases))}, cases: cases, done: make([]bool, len(cases))}
 	for _, o := range opts {
 		o(t)
@@ -184,7 +185,8 @@ func (t *testRun) prepare(code codeexec.CodeBlock) (testJob, error) {
 	if len(code.Code) > maxTestedCode {
 		return testJob{}, fmt.Errorf("the code is %d bytes; the most is %d", len(code.Code), maxTestedCode)
 	}
-	job := testJob{Mark: newMark(), Language: language, Code: code.Code, Setup: setupTimeout.Seconds(), Budget: max(maxValues/max(len(t.cases), 1), minValue)}
+	job := testJob{Mark: newMark(), Language: language, Code: code.Code, Setup: setupTimeout.Seconds(),
+		Budget: max(maxValues/max(len(t.cases), 1), minValue)}
 	switch language {
 	case codeexec.Python:
 		job.Testee = testeePython
@@ -274,7 +276,8 @@ type testee struct {
 
 func (e *testee) execution() *codeexec.ExecutionError {
 	return &codeexec.ExecutionError{
-		Type: clip.Ellipsis(codeexec.CleanText(e.Type), maxLine), Message: clip.Ellipsis(codeexec.CleanText(e.Message), maxMessage), Line: max(e.Line, 0),
+		Type:    clip.Ellipsis(codeexec.CleanText(e.Type), maxLine),
+		Message: clip.Ellipsis(codeexec.CleanText(e.Message), maxMessage), Line: max(e.Line, 0),
 	}
 }
 

@@ -25,7 +25,8 @@ type Transformed struct {
 // Transform has the model change code as an instruction says, without changing
 // what it does, which the cases show: they are run before and after. Without
 // cases nothing is run, and nothing is shown.
-func Transform(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, code codeexec.CodeBlock, instruction string, cases []Case) (Transformed, error) {
+func Transform(ctx context.Context, model agent.Model, executor codeexec.CodeExecutor, code codeexec.CodeBlock,
+	instruction string, cases []Case) (Transformed, error) {
 	t := Transformed{Code: code}
 	var err error
 	if len(cases) > 0 {

@@ -58,7 +58,8 @@ func (b *Box) Call(ctx context.Context, executor codeexec.CodeExecutor, executio
 }
 
 // call calls a tool that may be kept or not.
-func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept, schema *jsonschema.Resolved, args json.RawMessage) (Result, error) {
+func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept,
+	schema *jsonschema.Resolved, args json.RawMessage) (Result, error) {
 	op := "call tool " + k.Name
 	args, err := arguments(schema, args)
 	if err != nil {
@@ -77,7 +78,8 @@ func call(ctx context.Context, executor codeexec.CodeExecutor, id string, k Kept
 	ran, err := executor.ExecuteCode(ctx, codeexec.CodeExecutionInput{
 		ExecutionID: id,
 		Collect:     collected,
-		CodeBlocks:  []codeexec.CodeBlock{{Language: k.Language, Code: strings.Replace(program, "PAYLOAD", base64.StdEncoding.EncodeToString(payload), 1)}},
+		CodeBlocks: []codeexec.CodeBlock{{Language: k.Language,
+			Code: strings.Replace(program, "PAYLOAD", base64.StdEncoding.EncodeToString(payload), 1)}},
 	})
 	r := Result{Files: ran.OutputFiles}
 	answer, said := "", false

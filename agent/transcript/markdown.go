@@ -30,7 +30,8 @@ func newRenderer(f *files) *renderer {
 	r := &renderer{files: f}
 	r.md = goldmark.New(
 		// No style attributes: the page's policy would drop them.
-		goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), extension.Strikethrough),
+		goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
+			extension.Strikethrough),
 		goldmark.WithRendererOptions(goldrender.WithNodeRenderers(util.Prioritized(r, 100))),
 	)
 	return r

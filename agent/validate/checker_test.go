@@ -66,7 +66,8 @@ func TestChecker(t *testing.T) {
 	// What the parsers of this process could not bear does not come to them.
 	w.asked = nil
 	r, err = v.Validate(t.Context(), Code{Language: "bash", Source: "\n" + strings.Repeat("(", 501) + strings.Repeat(")", 501)})
-	if err != nil || r.Valid || len(w.asked) > 0 || r.Errors[0].Line != 2 || r.Errors[0].Column != 501 || !strings.Contains(r.Errors[0].Message, "nested") {
+	if err != nil || r.Valid || len(w.asked) > 0 || r.Errors[0].Line != 2 || r.Errors[0].Column != 501 ||
+		!strings.Contains(r.Errors[0].Message, "nested") {
 		t.Errorf("%+v, %v, asked %d times", r, err, len(w.asked))
 	}
 	if r, err = v.Validate(t.Context(), Code{Language: "bash", Source: strings.Repeat("()", 501)}); err != nil || len(w.asked) != 1 {
@@ -74,7 +75,8 @@ func TestChecker(t *testing.T) {
 	}
 	// A checker that fails leaves nothing that could be taken for a report.
 	broken := errors.New("broken")
-	if r, err := bashWith(t, &wordChecker{err: broken}, nil).Validate(t.Context(), Code{Language: "bash", Source: "ls"}); !errors.Is(err, broken) || r.Valid {
+	if r, err := bashWith(t, &wordChecker{err: broken}, nil).Validate(t.Context(),
+		Code{Language: "bash", Source: "ls"}); !errors.Is(err, broken) || r.Valid {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for language, c := range map[string]Checker{"ruby": w, "python": w, "sh": w, "bash": nil} {
@@ -112,7 +114,8 @@ func TestWithoutChecker(t *testing.T) {
 		{"strict", "ts", Strict(), "unchecked.typescript", Deny},
 	} {
 		r := check(t, nil, c.policy, c.language, "sudo rm -rf /")
-		if !r.Unchecked || !r.Valid || r.Decision != c.want || len(r.Findings) != 1 || r.Findings[0].Rule != c.rule || r.Findings[0].Decision != c.want {
+		if !r.Unchecked || !r.Valid || r.Decision != c.want || len(r.Findings) != 1 ||
+			r.Findings[0].Rule != c.rule || r.Findings[0].Decision != c.want {
 			t.Errorf("%s: %+v", c.name, r)
 		}
 	}

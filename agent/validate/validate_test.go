@@ -41,7 +41,8 @@ func TestMaxChars(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for _, o := range []Options{{MaxChars: -1}, {MaxChars: LargestMaxChars + 1}, {Policy: &Policy{Default: "maybe"}}, {Policy: &Policy{Rules: []Rule{{Decision: Deny}}}}} {
+	for _, o := range []Options{{MaxChars: -1}, {MaxChars: LargestMaxChars + 1}, {Policy: &Policy{Default: "maybe"}},
+		{Policy: &Policy{Rules: []Rule{{Decision: Deny}}}}} {
 		if _, err := New(nil, o); err == nil {
 			t.Errorf("taken: %+v", o)
 		}
@@ -120,15 +121,19 @@ func TestExecutorsThatFail(t *testing.T) {
 		wantErr bool
 		check   func(Report) bool
 	}{
-		"error":       {err: broken, wantErr: true},
-		"exception":   {result: codeexec.CodeExecutionResult{ExitCode: 1, Error: &codeexec.ExecutionError{Type: "ImportError"}}, wantErr: true},
-		"nothing":     {wantErr: true},
-		"unsupported": {result: codeexec.CodeExecutionResult{Blocks: []codeexec.BlockResult{{Unsupported: true}}}, check: func(r Report) bool { return r.Unchecked }},
-		"timeout":     {result: codeexec.CodeExecutionResult{TimedOut: true}, check: func(r Report) bool { return !r.Valid && r.Decision == Deny }},
-		"memory":      {result: codeexec.CodeExecutionResult{Limit: "memory"}, check: func(r Report) bool { return !r.Valid }},
-		"crash":       {result: codeexec.CodeExecutionResult{ExitCode: 139}, check: func(r Report) bool { return !r.Valid && r.Errors[0].Remedy != "" }},
+		"error":     {err: broken, wantErr: true},
+		"exception": {result: codeexec.CodeExecutionResult{ExitCode: 1, Error: &codeexec.ExecutionError{Type: "ImportError"}}, wantErr: true},
+		"nothing":   {wantErr: true},
+		"unsupported": {result: codeexec.CodeExecutionResult{Blocks: []codeexec.BlockResult{{Unsupported: true}}},
+			check: func(r Report) bool { return r.Unchecked }},
+		"timeout": {result: codeexec.CodeExecutionResult{TimedOut: true}, check: func(r Report) bool { return !r.Valid && r.Decision == Deny }},
+		"memory":  {result: codeexec.CodeExecutionResult{Limit: "memory"}, check: func(r Report) bool { return !r.Valid }},
+		"crash":   {result: codeexec.CodeExecutionResult{ExitCode: 139}, check: func(r Report) bool { return !r.Valid && r.Errors[0].Remedy != "" }},
 	} {
-		v, err := New(fake{[]string{"python"}, func(codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) { return c.result, c.err }}, Options{})
+		v, err := New(fake{[]string{"python"}, func(codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult,
+			error) {
+			return c.result, c.err
+		}}, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

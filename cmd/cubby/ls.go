@@ -94,7 +94,8 @@ func listJSON(w io.Writer, all []cubby.Info) error {
 			Memory    int64             `json:"memory_bytes"`
 			Disk      int64             `json:"disk_bytes"`
 			Metadata  map[string]string `json:"metadata,omitempty"`
-		}{info.ID, info.Template, info.State, nullable(info.StartedAt), nullable(info.EndAt), int(info.Limits.CPUs), info.Limits.Memory, info.Limits.Disk, info.Metadata}); err != nil {
+		}{info.ID, info.Template, info.State, nullable(info.StartedAt), nullable(info.EndAt), int(info.Limits.CPUs),
+			info.Limits.Memory, info.Limits.Disk, info.Metadata}); err != nil {
 			return err
 		}
 	}

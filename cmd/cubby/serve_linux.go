@@ -191,7 +191,8 @@ func (f *serveFlags) serve(ctx context.Context, std stdio, log *slog.Logger, pro
 }
 
 // start starts the process that serves on listener.
-func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, dataDir string, program engineProgram) (*supervisor.Child, error) {
+func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, dataDir string,
+	program engineProgram) (*supervisor.Child, error) {
 	binary, err := program.Path(ctx)
 	if err != nil {
 		return nil, err

@@ -292,7 +292,8 @@ func envdPolled(s *wired) {
 	if _, err := s.files.RemoveWatcher(s.Context(), connect.NewRequest(&envd.RemoveWatcherRequest{WatcherId: id})); err != nil {
 		s.Error(err)
 	}
-	if _, err := s.files.GetWatcherEvents(s.Context(), connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := s.files.GetWatcherEvents(s.Context(),
+		connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
 		s.Error(err)
 	}
 }

@@ -328,7 +328,8 @@ func TestBadDataPlane(t *testing.T) {
 		}
 		for _, header := range []string{"-5", "abc", "99999999999999999999"} {
 			// A time-out that is none is either refused or no time-out.
-			if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "echo fine", Timeout: header}, b.routed(portEnvd)...); err == nil && out.Stdout != "fine\n" {
+			if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "echo fine", Timeout: header},
+				b.routed(portEnvd)...); err == nil && out.Stdout != "fine\n" {
 				t.Errorf("time-out %s: %+v", header, out)
 			}
 		}
@@ -527,7 +528,8 @@ func TestLogs(t *testing.T) {
 	b := s.create(t, s.Key)
 	const secret = "secret-of-the-body"
 	s.upload(t, b, "/tmp/x", secret)
-	if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "echo " + secret, Envs: map[string]string{"K": secret}}, b.routed(portEnvd)...); err != nil || out.Exit != 0 {
+	if out, err := run(t.Context(), http.DefaultClient, s.URL, command{Text: "echo " + secret, Envs: map[string]string{"K": secret}},
+		b.routed(portEnvd)...); err != nil || out.Exit != 0 {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	call(t, http.DefaultClient, "GET", s.URL+"/files?path=/tmp/x&signature="+url.QueryEscape("v1_"+secret), nil)

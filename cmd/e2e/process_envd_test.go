@@ -148,7 +148,8 @@ func TestTerminalInSandbox(t *testing.T) {
 		}
 	}
 	keys("stty size; tty; test -O $(tty) && echo mine-$((1+1)); echo $TERM\n")
-	if _, err := w.processes().Update(t.Context(), connect.NewRequest(&envd.UpdateRequest{Process: sel, Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 133, Rows: 55}}})); err != nil {
+	if _, err := w.processes().Update(t.Context(), connect.NewRequest(&envd.UpdateRequest{Process: sel,
+		Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 133, Rows: 55}}})); err != nil {
 		t.Fatal(err)
 	}
 	keys("stty size; sudo id -u\n")

@@ -60,7 +60,8 @@ func TestControlPlane(t *testing.T) {
 		}
 	})
 	t.Run("list of the first version, by metadata", func(t *testing.T) {
-		for query, want := range map[string]int{"": 1, url.Values{"a": {"b c"}}.Encode(): 1, url.Values{"a": {"b c"}, "d": {"e"}}.Encode(): 1, url.Values{"a": {"c"}}.Encode(): 0} {
+		for query, want := range map[string]int{"": 1, url.Values{"a": {"b c"}}.Encode(): 1,
+			url.Values{"a": {"b c"}, "d": {"e"}}.Encode(): 1, url.Values{"a": {"c"}}.Encode(): 0} {
 			var all []map[string]any
 			ask(t, "GET", "/sandboxes?"+url.Values{"metadata": {query}}.Encode(), nil).decode(t, 200, &all)
 			if len(all) != want {

@@ -29,7 +29,8 @@ func (s suite) instance(t *testing.T) {
 		return r
 	}
 	first := runIn(t, e, in("a", "kept = 1"))
-	if i := first.Instance; (i.Memory > 0) != s.traits.Stateful || (i.Files > 0) != s.traits.Files || (i.ID != "") != s.traits.Files || first.StateLost {
+	if i := first.Instance; (i.Memory > 0) != s.traits.Stateful || (i.Files > 0) != s.traits.Files ||
+		(i.ID != "") != s.traits.Files || first.StateLost {
 		t.Fatalf("stateful %v, files %v: %+v, lost %v", s.traits.Stateful, s.traits.Files, i, first.StateLost)
 	}
 	t.Run("the same as long as nothing is lost", func(t *testing.T) {

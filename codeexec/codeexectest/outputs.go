@@ -117,7 +117,8 @@ func (w workspaces) collectOutputs(t *testing.T) {
 		}
 		m = outputs(t, ctx, codeexec.OutputSpec{Globs: []string{"out/*"}, Inline: true, MaxFileBytes: 1000})
 		last := m.Files[len(m.Files)-1]
-		if len(m.Files) != 6 || !m.LimitsHit || len(m.Left) != 1 || last.Name != "out/large.bin" || len(last.Content) != 1000 || !last.Truncated || last.SizeBytes != 3000 {
+		if len(m.Files) != 6 || !m.LimitsHit || len(m.Left) != 1 || last.Name != "out/large.bin" || len(last.Content) != 1000 ||
+			!last.Truncated || last.SizeBytes != 3000 {
 			t.Errorf("bytes of one: %d of %+v", len(last.Content), m.Left)
 		}
 		m = outputs(t, ctx, codeexec.OutputSpec{Globs: []string{"out/*"}, Inline: true, MaxTotalBytes: 10})

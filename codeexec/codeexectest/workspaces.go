@@ -249,7 +249,8 @@ func (w workspaces) manager(t *testing.T) {
 	})
 	t.Run("cleaning up ends what runs, and takes what is protected", func(t *testing.T) {
 		p := newPlace(t, e)
-		s, err := e.Runner().StartProgram(ctx, p.ws, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "sleep", Args: []string{"600"}}})
+		s, err := e.Runner().StartProgram(ctx, p.ws,
+			codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "sleep", Args: []string{"600"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +320,8 @@ func (w workspaces) stageDirectory(t *testing.T) {
 	write := func(name, content string, mode os.FileMode) {
 		t.Helper()
 		full := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(content), mode), os.Chmod(full, mode)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(content), mode),
+			os.Chmod(full, mode)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -83,7 +83,8 @@ for address in [("1.1.1.1", 53), ("169.254.169.254", 80), ("172.17.0.1", 2375)]:
 		}
 		h := got.Container.HostConfig
 		if !h.ReadonlyRootfs || h.Privileged || h.NetworkMode != "none" || fmt.Sprint(h.CapDrop) != "[ALL]" || len(h.CapAdd) != 0 || !h.AutoRemove ||
-			h.Memory != DefaultMemoryBytes || h.MemorySwap != h.Memory || h.NanoCPUs != 1e9*DefaultCPUs || *h.PidsLimit != DefaultMaxPIDs || len(h.Binds) != 0 || len(h.DeviceRequests) != 0 {
+			h.Memory != DefaultMemoryBytes || h.MemorySwap != h.Memory || h.NanoCPUs != 1e9*DefaultCPUs ||
+			*h.PidsLimit != DefaultMaxPIDs || len(h.Binds) != 0 || len(h.DeviceRequests) != 0 {
 			t.Errorf("got %+v", h)
 		}
 	})
@@ -240,7 +241,8 @@ print(failed)
 			t.Errorf("got %+v", r)
 		}
 		// Nothing can be put now, and code runs still: it can make room.
-		_, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{Code: "1", InputFiles: []codeexec.File{{Name: "f", Content: make([]byte, 1<<20)}}})
+		_, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{Code: "1",
+			InputFiles: []codeexec.File{{Name: "f", Content: make([]byte, 1<<20)}}})
 		if cubby.CodeOf(err) != cubby.CodeNoSpace {
 			t.Errorf("got %v", err)
 		}
@@ -333,7 +335,8 @@ func TestOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := got.Container; !strings.HasPrefix(c.Name, "/mine-") || c.HostConfig.NanoCPUs != 5e8 || *c.HostConfig.PidsLimit != 50 || c.Config.Labels[labelOwner] != owner() {
+	if c := got.Container; !strings.HasPrefix(c.Name, "/mine-") || c.HostConfig.NanoCPUs != 5e8 ||
+		*c.HostConfig.PidsLimit != 50 || c.Config.Labels[labelOwner] != owner() {
 		t.Errorf("got %s, %+v", c.Name, c.HostConfig.Resources)
 	}
 	if d := e.Engine().Describe(); !d.NetworkAllowed || d.Isolation != "container" {

@@ -47,7 +47,8 @@ func TestSettings(t *testing.T) {
 		h.Memory != h.MemorySwap || h.Memory <= 0 || h.NanoCPUs <= 0 || *h.PidsLimit <= 0 || h.LogConfig.Type != "none" {
 		t.Errorf("got %+v, %+v", c, h)
 	}
-	if tmp := h.Tmpfs["/tmp"]; len(h.Tmpfs) != 2 || !strings.Contains(tmp, "size=268435456,") || !strings.Contains(tmp, "nosuid") || !strings.Contains(tmp, "nodev") || !strings.Contains(tmp, "nr_inodes=65536") || !strings.HasSuffix(tmp, "uid=1000,gid=1000") {
+	if tmp := h.Tmpfs["/tmp"]; len(h.Tmpfs) != 2 || !strings.Contains(tmp, "size=268435456,") || !strings.Contains(tmp, "nosuid") || !strings.Contains(tmp, "nodev") ||
+		!strings.Contains(tmp, "nr_inodes=65536") || !strings.HasSuffix(tmp, "uid=1000,gid=1000") {
 		t.Errorf("got %v", h.Tmpfs)
 	}
 	if shm := h.Tmpfs["/dev/shm"]; shm != "rw,nosuid,nodev,noexec,mode=1777,size=67108864,nr_inodes=4096" {
@@ -57,7 +58,8 @@ func TestSettings(t *testing.T) {
 		Network: "bridge", GPUs: "all", Binds: []string{"/a:/b"}, Runtime: "runsc", User: "me",
 		Customize: func(c *container.Config, h *container.HostConfig) { c.Hostname, h.ReadonlyRootfs = "h", false },
 	})
-	if c.User != "me" || h.NetworkMode != "bridge" || len(h.DeviceRequests) != 1 || h.Binds[0] != "/a:/b" || h.Runtime != "runsc" || c.Hostname != "h" || h.ReadonlyRootfs ||
+	if c.User != "me" || h.NetworkMode != "bridge" || len(h.DeviceRequests) != 1 || h.Binds[0] != "/a:/b" ||
+		h.Runtime != "runsc" || c.Hostname != "h" || h.ReadonlyRootfs ||
 		strings.Contains(h.Tmpfs["/tmp"], "uid=") || !slices.Equal(h.CapDrop, []string{"ALL"}) {
 		t.Errorf("got %+v, %+v", c, h)
 	}

@@ -162,7 +162,8 @@ func (c Config) resolve() (Config, error) {
 		return c, invalid("neither Image nor Dockerfile is set", "set Config.Image, for example to python:3-slim, or Config.Dockerfile")
 	case c.Image != "" && c.Dockerfile != "":
 		return c, invalid("both Image and Dockerfile are set", "set one of Config.Image and Config.Dockerfile")
-	case c.CPUs < 0, c.MemoryBytes < 0, c.DiskBytes < 0, c.MaxPIDs < 0, c.MaxContainers < 0, c.Timeout < 0, c.MaxOutput < 0, c.StartTimeout < 0:
+	case c.CPUs < 0, c.MemoryBytes < 0, c.DiskBytes < 0, c.MaxPIDs < 0, c.MaxContainers < 0,
+		c.Timeout < 0, c.MaxOutput < 0, c.StartTimeout < 0:
 		return c, invalid("a limit is negative", "")
 	}
 	switch c.Pull {

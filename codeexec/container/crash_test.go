@@ -24,7 +24,8 @@ const victimVar = "CUBBY_TEST_VICTIM"
 
 func victim() int {
 	ctx := context.Background()
-	e, err := New(ctx, Config{Image: imagePython, Host: os.Getenv(victimVar), Pull: PullNever, StartTimeout: 3 * time.Minute, Timeout: time.Hour})
+	e, err := New(ctx, Config{Image: imagePython, Host: os.Getenv(victimVar), Pull: PullNever,
+		StartTimeout: 3 * time.Minute, Timeout: time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		return 1

@@ -137,7 +137,8 @@ func isTLS(err error) bool {
 		hostname  x509.HostnameError
 		invalid   x509.CertificateInvalidError
 	)
-	if errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) || errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &invalid) {
+	if errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) || errors.As(err, &authority) ||
+		errors.As(err, &hostname) || errors.As(err, &invalid) {
 		return true
 	}
 	// The client does not keep every cause.

@@ -147,7 +147,8 @@ func TestIDsAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := e.Engine().Runner().StartProgram(t.Context(), ws, codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "cat"}})
+	s, err := e.Engine().Runner().StartProgram(t.Context(), ws,
+		codeexec.InteractiveProgramSpec{RunProgramSpec: codeexec.RunProgramSpec{Cmd: "cat"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,8 @@ func TestMaxContainers(t *testing.T) {
 	if r := run("d"); r.Output != "False\n" {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := e.Engine().Runner().RunProgram(ctx, places[0], codeexec.RunProgramSpec{Cmd: "true"}); !errors.Is(err, codeexec.ErrWorkspaceStale) || !codeexec.IsWorkspaceRetrySafe(err) {
+	if _, err := e.Engine().Runner().RunProgram(ctx, places[0], codeexec.RunProgramSpec{Cmd: "true"}); !errors.Is(err,
+		codeexec.ErrWorkspaceStale) || !codeexec.IsWorkspaceRetrySafe(err) {
 		t.Errorf("the workspace is gone with its container: got %v", err)
 	}
 	if err := all[1].Close(); err != nil {

@@ -223,7 +223,8 @@ func (l *link) start(ctx context.Context, s spec) (*program, error) {
 	if len(body) > maxFrame {
 		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("arguments and variables of %d bytes: at most %d", len(body), maxFrame)}
 	}
-	p := &program{link: l, started: make(chan error, 1), credit: window, output: s.output, more: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}), exited: make(chan struct{})}
+	p := &program{link: l, started: make(chan error, 1), credit: window, output: s.output, more: make(chan struct{}, 1),
+		room: make(chan struct{}, 1), done: make(chan struct{}), exited: make(chan struct{})}
 	if s.Timeout > 0 {
 		p.endBy = time.Now().Add(time.Duration(s.Timeout*float64(time.Second)) + startTime + endTime)
 	}

@@ -37,7 +37,8 @@ func (m boxMachine) Start(ctx context.Context, p posixws.Program) (posixws.Proce
 	if p.Stderr == nil {
 		p.Stderr = io.Discard
 	}
-	run, err := b.run(ctx, spec{Argv: p.Argv, Cwd: "/", TTY: p.TTY, Input: p.Stdin != nil || p.Interactive, output: func(stderr bool, out []byte) {
+	run, err := b.run(ctx, spec{Argv: p.Argv, Cwd: "/", TTY: p.TTY, Input: p.Stdin != nil ||
+		p.Interactive, output: func(stderr bool, out []byte) {
 		w := p.Stdout
 		if stderr {
 			w = p.Stderr

@@ -160,7 +160,8 @@ func dockerClient(t testing.TB) *client.Client {
 // containers returns the ids of containers with a label.
 func containers(t testing.TB, label string) []string {
 	t.Helper()
-	found, err := dockerClient(t).ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
+	found, err := dockerClient(t).ContainerList(context.Background(),
+		client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
 	if err != nil {
 		t.Fatal(err)
 	}

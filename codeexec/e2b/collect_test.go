@@ -58,7 +58,8 @@ func TestCollectFromLiars(t *testing.T) {
 	if len(r.OutputFiles) != 2 || !r.Truncated {
 		t.Fatalf("got %d files, truncated %v", len(r.OutputFiles), r.Truncated)
 	}
-	if g, s := r.OutputFiles[0], r.OutputFiles[1]; g.Name != "giant" || len(g.Content) != codeexec.DefaultMaxFileBytes || !g.Truncated || string(s.Content) != "short" || s.Truncated {
+	if g, s := r.OutputFiles[0], r.OutputFiles[1]; g.Name != "giant" || len(g.Content) != codeexec.DefaultMaxFileBytes ||
+		!g.Truncated || string(s.Content) != "short" || s.Truncated {
 		t.Errorf("got %s with %d bytes, %s with %q", g.Name, len(g.Content), s.Name, s.Content)
 	}
 

@@ -97,7 +97,8 @@ func TestSuite(t *testing.T) {
 	}
 	t.Run("stateful", func(t *testing.T) {
 		codeexectest.Run(t, replaced(e2b.Config{Timeout: 2 * time.Minute}), codeexectest.Traits{
-			Stateful: true, PerID: true, Display: true, Files: true, Lose: lose, Short: with(e2b.Config{Timeout: short}), Timeout: short, Workspaces: &spaces,
+			Stateful: true, PerID: true, Display: true, Files: true, Lose: lose, Short: with(e2b.Config{Timeout: short}),
+			Timeout: short, Workspaces: &spaces,
 		})
 	})
 	t.Run("fresh for each call", func(t *testing.T) {

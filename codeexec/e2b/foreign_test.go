@@ -363,7 +363,8 @@ func TestTimeoutThatTheServerDoesNotKnow(t *testing.T) {
 		<-r.Context().Done()
 	})
 	r, err := e.ExecuteCode(t.Context(), in("a", "while True: pass"))
-	if err != nil || !r.TimedOut || r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != codeexec.ExitTimedOut || r.Limit != "time" || !r.StateLost || r.Output != "began\n" {
+	if err != nil || !r.TimedOut || r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != codeexec.ExitTimedOut ||
+		r.Limit != "time" || !r.StateLost || r.Output != "began\n" {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if f.count("POST /contexts/k-python/restart") != 1 {
@@ -378,7 +379,8 @@ func TestLanguagesOfTheServersOwn(t *testing.T) {
 	r, err := e.ExecuteCode(t.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{
 		{Language: "R", Code: "cat('ran')"}, {Language: "julia", Code: "1"}, {Language: "json", Code: "{}"},
 	}})
-	if err != nil || len(r.Blocks) != 3 || r.Blocks[0].Unsupported || r.Blocks[0].Stdout != "ran\n" || !r.Blocks[1].Unsupported || !r.Blocks[2].Unsupported {
+	if err != nil || len(r.Blocks) != 3 || r.Blocks[0].Unsupported || r.Blocks[0].Stdout != "ran\n" ||
+		!r.Blocks[1].Unsupported || !r.Blocks[2].Unsupported {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if f.count(`POST /contexts {"language":"json"`) != 0 || f.count("POST /execute") != 1 {

@@ -21,7 +21,8 @@ func BenchmarkExecute(b *testing.B) {
 	for _, language := range []string{codeexec.Bash, codeexec.Python} {
 		b.Run(language, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := e.ExecuteCode(b.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Language: language, Code: "# nothing"}}}); err != nil {
+				if _, err := e.ExecuteCode(b.Context(), codeexec.CodeExecutionInput{CodeBlocks: []codeexec.CodeBlock{{Language: language,
+					Code: "# nothing"}}}); err != nil {
 					b.Fatal(err)
 				}
 			}

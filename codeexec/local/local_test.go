@@ -209,7 +209,8 @@ func TestFilesInOutAreShown(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	for i, want := range []codeexec.File{{Name: "plot.png", MIMEType: "image/png", SizeBytes: 12}, {Name: "sub/t.csv", MIMEType: "text/csv", SizeBytes: 4}} {
-		if f := r.OutputFiles[i]; f.Name != want.Name || f.MIMEType != want.MIMEType || f.SizeBytes != want.SizeBytes || int64(len(f.Content)) != want.SizeBytes {
+		if f := r.OutputFiles[i]; f.Name != want.Name || f.MIMEType != want.MIMEType ||
+			f.SizeBytes != want.SizeBytes || int64(len(f.Content)) != want.SizeBytes {
 			t.Errorf("got %+v, want %+v", f, want)
 		}
 	}

@@ -51,7 +51,8 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 }
 
 // StartProgram implements [codeexec.ProgramRunner].
-func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
+func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace,
+	spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
 	const op = "start program"
 	s, missing, err := r.start(ctx, ws, spec, true)
 	if err == nil && missing != nil {
@@ -70,7 +71,8 @@ func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec co
 
 // start starts a program; a command that is not there is a result, as of a
 // shell.
-func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec, interactive bool) (_ *session.Session, missing *codeexec.RunResult, err error) {
+func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec,
+	interactive bool) (_ *session.Session, missing *codeexec.RunResult, err error) {
 	e := r.e
 	if err := context.Cause(ctx); err != nil {
 		return nil, nil, err

@@ -173,7 +173,8 @@ func (t *Tools) renewed() bool {
 
 // lost forgets a workspace if an error says that it is no more.
 func (t *Tools) lost(h held, err error) {
-	if !errors.Is(err, codeexec.ErrWorkspaceGone) && !errors.Is(err, codeexec.ErrWorkspaceStale) && !errors.Is(err, codeexec.ErrWorkspaceRetryUnsafe) {
+	if !errors.Is(err, codeexec.ErrWorkspaceGone) && !errors.Is(err, codeexec.ErrWorkspaceStale) &&
+		!errors.Is(err, codeexec.ErrWorkspaceRetryUnsafe) {
 		return
 	}
 	t.cfg.Workspaces.invalidate(h)

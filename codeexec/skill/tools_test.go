@@ -48,7 +48,8 @@ func TestLoadAndDocs(t *testing.T) {
 		t.Errorf("the overview is %q", got)
 	}
 	out, err := tools.Load(t.Context(), skill.LoadInput{Skill: "tool", Docs: skill.Strings{"docs/a.md"}})
-	if err != nil || out.Body != "Use run.sh." || len(out.Docs) != 1 || out.Docs[0] != (skill.Doc{Path: "docs/a.md", Content: "about a"}) || !slices.Equal(out.OtherDocs, []string{"docs/b.txt"}) {
+	if err != nil || out.Body != "Use run.sh." || len(out.Docs) != 1 || out.Docs[0] != (skill.Doc{Path: "docs/a.md", Content: "about a"}) ||
+		!slices.Equal(out.OtherDocs, []string{"docs/b.txt"}) {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	list, err := tools.ListDocs(t.Context(), skill.ListDocsInput{Skill: "tool"})
@@ -141,7 +142,8 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("long output is cut, and files are not", func(t *testing.T) {
 		out := run(t, tools, skill.RunInput{Command: `seq 100000; printf '\033[31mred' >&2; seq 30000 > out/long.txt`, OutputFiles: skill.Strings{"out/long.txt"}})
-		if len(out.Stdout) > 16<<10 || !strings.HasPrefix(out.Stdout, "1\n2\n") || !strings.HasSuffix(out.Stdout, "\n100000\n") || len(out.Warnings) != 1 || out.Stderr != "red" {
+		if len(out.Stdout) > 16<<10 || !strings.HasPrefix(out.Stdout, "1\n2\n") || !strings.HasSuffix(out.Stdout, "\n100000\n") ||
+			len(out.Warnings) != 1 || out.Stderr != "red" {
 			t.Errorf("got %d bytes, %q, %v", len(out.Stdout), out.Stderr, out.Warnings)
 		}
 		if f := out.OutputFiles[0]; f.SizeBytes != 168894 || len(f.Content) > 32<<10 || !f.Truncated {

@@ -36,7 +36,8 @@ func TestScripted(t *testing.T) {
 func TestReal(t *testing.T) {
 	out, _ := exampletest.Real(t, run)
 	called := out[strings.Index(out, "this program calls"):]
-	if !strings.Contains(out, "FR14") || strings.Count(strings.ReplaceAll(called, " ", ""), `"valid":true`) != 1 || strings.Count(strings.ReplaceAll(called, " ", ""), `"valid":false`) != 1 {
+	if !strings.Contains(out, "FR14") || strings.Count(strings.ReplaceAll(called, " ", ""), `"valid":true`) != 1 ||
+		strings.Count(strings.ReplaceAll(called, " ", ""), `"valid":false`) != 1 {
 		t.Errorf("the tool's results:\n%s", out)
 	}
 }

@@ -28,7 +28,8 @@ type said struct {
 	Usage          modelserver.Usage
 }
 
-func ask(ctx context.Context, client anthropic.Client, stream bool, params anthropic.MessageNewParams) (said, anthropic.MessageParam, error) {
+func ask(ctx context.Context, client anthropic.Client, stream bool,
+	params anthropic.MessageNewParams) (said, anthropic.MessageParam, error) {
 	message := &anthropic.Message{}
 	if stream {
 		events := client.Messages.NewStreaming(ctx, params)
@@ -46,7 +47,8 @@ func ask(ctx context.Context, client anthropic.Client, stream bool, params anthr
 			return said{}, anthropic.MessageParam{}, err
 		}
 	}
-	out := said{Stop: string(message.StopReason), Usage: modelserver.Usage{Input: int(message.Usage.InputTokens), Output: int(message.Usage.OutputTokens)}}
+	out := said{Stop: string(message.StopReason),
+		Usage: modelserver.Usage{Input: int(message.Usage.InputTokens), Output: int(message.Usage.OutputTokens)}}
 	for _, b := range message.Content {
 		switch b := b.AsAny().(type) {
 		case anthropic.TextBlock:

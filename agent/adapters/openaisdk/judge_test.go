@@ -29,7 +29,8 @@ type said struct {
 	Usage          modelserver.Usage
 }
 
-func ask(ctx context.Context, client openai.Client, stream bool, params openai.ChatCompletionNewParams) (said, openai.ChatCompletionMessageParamUnion, error) {
+func ask(ctx context.Context, client openai.Client, stream bool,
+	params openai.ChatCompletionNewParams) (said, openai.ChatCompletionMessageParamUnion, error) {
 	var completion *openai.ChatCompletion
 	thinking := ""
 	if stream {

@@ -62,7 +62,8 @@ func (m *Model) Generate(ctx context.Context, req agent.Request, stream func(age
 	if info.Name == "" {
 		return nil, e.BadRequest(errors.New("no model is named"))
 	}
-	body, err := completions.Request(completions.Options{Model: info.Name, Images: info.Images, Tools: info.Tools, MaxTokens: m.config.MaxTokens}, req)
+	body, err := completions.Request(completions.Options{Model: info.Name, Images: info.Images,
+		Tools: info.Tools, MaxTokens: m.config.MaxTokens}, req)
 	if err != nil {
 		return nil, e.BadRequest(err)
 	}

@@ -38,7 +38,8 @@ func TestKeyWithControlCharacters(t *testing.T) {
 	for key, bad := range map[string]bool{"sk-1234": false, "": false, "sk-12\n34": true, "sk-1234\r": true, "sk\x00": true, "sk\x7f": true} {
 		err := (&Endpoint{Provider: "p", BaseURL: "http://host", KeyVar: "THE_KEY", Key: key}).Check("m")
 		var m *agent.ModelError
-		if (err != nil) != bad || bad && (!errors.As(err, &m) || m.Kind != agent.KindUnauthorized || !strings.Contains(m.Hint, "THE_KEY") || strings.Contains(err.Error(), key)) {
+		if (err != nil) != bad || bad && (!errors.As(err, &m) || m.Kind != agent.KindUnauthorized ||
+			!strings.Contains(m.Hint, "THE_KEY") || strings.Contains(err.Error(), key)) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}

@@ -49,8 +49,10 @@ func Conversation(thinking ...agent.Part) agent.Request {
 		Tools: []agent.ToolSpec{{Name: "f", Description: "does <it>", Schema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`)}, {Name: "g"}},
 		Messages: []agent.Message{
 			{Role: agent.RoleUser, Parts: []agent.Part{text("hi"), img}},
-			{Role: agent.RoleAssistant, Parts: append(thinking, text("so"), agent.ToolCall{ID: "c1", Name: "f", Arguments: json.RawMessage(`{"a":"b"}`)}, agent.ToolCall{ID: "c2", Name: "g", Arguments: json.RawMessage(`{"cut`)})},
-			{Role: agent.RoleUser, Parts: []agent.Part{text("and?"), agent.ToolResult{CallID: "c1", Name: "f", Parts: []agent.Part{text("1"), img}}, agent.ToolResult{CallID: "c2", Name: "g", IsError: true, Parts: []agent.Part{text("2")}}}},
+			{Role: agent.RoleAssistant, Parts: append(thinking, text("so"), agent.ToolCall{ID: "c1", Name: "f", Arguments: json.RawMessage(`{"a":"b"}`)},
+				agent.ToolCall{ID: "c2", Name: "g", Arguments: json.RawMessage(`{"cut`)})},
+			{Role: agent.RoleUser, Parts: []agent.Part{text("and?"), agent.ToolResult{CallID: "c1", Name: "f", Parts: []agent.Part{text("1"), img}},
+				agent.ToolResult{CallID: "c2", Name: "g", IsError: true, Parts: []agent.Part{text("2")}}}},
 			{Role: agent.RoleAssistant, Parts: []agent.Part{text("ok")}},
 			agent.UserText("and this?"),
 		},

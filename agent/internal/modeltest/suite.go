@@ -147,7 +147,8 @@ func Faults() []Fault {
 		{Name: "409", Fault: modelserver.Fault{Status: 409, Message: "oh no"}, Kind: agent.KindInvalidRequest, Status: 409, Says: "oh no"},
 		{Name: "413", Fault: modelserver.Fault{Status: 413}, Kind: agent.KindContextTooLong, Status: 413},
 		{Name: "429, seconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7"}, Kind: agent.KindRateLimited, Status: 429, RetryAfter: 7 * time.Second},
-		{Name: "429, milliseconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7", RetryAfterMS: 6500}, Kind: agent.KindRateLimited, Status: 429, RetryAfter: 6500 * time.Millisecond},
+		{Name: "429, milliseconds", Fault: modelserver.Fault{Status: 429, RetryAfter: "7", RetryAfterMS: 6500}, Kind: agent.KindRateLimited,
+			Status: 429, RetryAfter: 6500 * time.Millisecond},
 		{Name: "500", Fault: modelserver.Fault{Status: 500, Message: "oh no"}, Kind: agent.KindOverloaded, Status: 500, Says: "oh no"},
 		{Name: "502, a page", Fault: modelserver.Fault{Status: 502, Body: "<html>bad gateway"}, Kind: agent.KindOverloaded, Status: 502, Says: "a web page"},
 		{Name: "503", Fault: modelserver.Fault{Status: 503}, Kind: agent.KindOverloaded, Status: 503},
@@ -175,7 +176,8 @@ var FaultyText = strings.Repeat("word ", 100)
 
 // ServeFault serves a reply that the fault befalls.
 func ServeFault(t *testing.T, f Fault) *modelserver.Server {
-	return Serve(t, modelserver.Config{Script: &modelserver.Script{Steps: []modelserver.Step{{Reply: modelserver.Reply{Text: FaultyText, Fault: &f.Fault}}}}})
+	step := modelserver.Step{Reply: modelserver.Reply{Text: FaultyText, Fault: &f.Fault}}
+	return Serve(t, modelserver.Config{Script: &modelserver.Script{Steps: []modelserver.Step{step}}})
 }
 
 func faults(t *testing.T, open Open) {

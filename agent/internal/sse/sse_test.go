@@ -46,7 +46,8 @@ func TestEvents(t *testing.T) {
 		{"cut in a line", "data: a\n\ndata: b", []string{"|a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, r := range []io.Reader{strings.NewReader(test.stream), iotest.OneByteReader(strings.NewReader(test.stream)), iotest.DataErrReader(strings.NewReader(test.stream))} {
+			for _, r := range []io.Reader{strings.NewReader(test.stream), iotest.OneByteReader(strings.NewReader(test.stream)),
+				iotest.DataErrReader(strings.NewReader(test.stream))} {
 				if got, err := all(r, 1000); !slices.Equal(got, test.want) || err != io.EOF {
 					t.Errorf("got %q, %v, want %q", got, err, test.want)
 				}
@@ -137,7 +138,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("\ufeffdata: {\"a\":1}\n\nid: 1\n\ndata: [DONE]\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		want := model(stream)
-		for _, r := range []io.Reader{bytes.NewReader(stream), iotest.HalfReader(bytes.NewReader(stream)), iotest.OneByteReader(bytes.NewReader(stream))} {
+		for _, r := range []io.Reader{bytes.NewReader(stream), iotest.HalfReader(bytes.NewReader(stream)),
+			iotest.OneByteReader(bytes.NewReader(stream))} {
 			if got, err := all(r, len(stream)+1); !slices.Equal(got, want) || err != io.EOF {
 				t.Fatalf("%q: got %q, %v, want %q", stream, got, err, want)
 			}

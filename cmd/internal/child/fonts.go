@@ -128,7 +128,8 @@ func runApart(ctx context.Context, cfg host.Config, code string) (string, error)
 	h := host.New(host.Config{Engine: cfg.Engine, Templates: cfg.Templates, MaxSandboxes: 1, Boots: 1})
 	defer h.Close()
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	srv := &http.Server{Handler: server.New(server.Config{Host: server.Local(h)}), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	srv := &http.Server{Handler: server.New(server.Config{Host: server.Local(h)}),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
 	transport := &http.Transport{DialContext: l.dial}

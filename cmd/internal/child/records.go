@@ -105,7 +105,8 @@ func (r recorder) Put(ctx context.Context, rec host.Record) error {
 	}
 	return r.store.PutSandbox(ctx, store.Sandbox{
 		ID: rec.ID, PublicID: rec.PublicID, Generation: rec.Generation, TeamID: rec.TeamID,
-		TemplateID: rec.TemplateID, TemplateDigest: rec.TemplateDigest, Engine: rec.Engine, EngineBuild: rec.EngineCommit, State: string(rec.State),
+		TemplateID: rec.TemplateID, TemplateDigest: rec.TemplateDigest, Engine: rec.Engine,
+		EngineBuild: rec.EngineCommit, State: string(rec.State),
 		CPUs: rec.Limits.CPUs, MemoryMB: rec.Limits.MemoryMB, DiskMB: rec.Limits.DiskMB, PIDs: rec.Limits.PIDs,
 		Memories: rec.Instance.Memory, Files: rec.Instance.Files, Metadata: rec.Metadata, Settings: open, Sealed: hidden,
 		StartedAt: rec.StartedAt, EndAt: rec.EndAt, PausedAt: rec.PausedAt, EndedAt: rec.EndedAt, EndReason: rec.Reason,
@@ -164,7 +165,8 @@ func (r recorder) record(b store.Sandbox) (host.Record, error) {
 			TemplateID: b.TemplateID, TemplateDigest: b.TemplateDigest, Engine: b.Engine, EngineCommit: b.EngineBuild,
 			Limits: protocol.Limits{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB, PIDs: b.PIDs}, Asked: open.Asked,
 			Env: hidden.Env, Warm: open.Warm, Metadata: b.Metadata,
-			Lifecycle:           host.Lifecycle{Timeout: time.Duration(open.TimeoutMS) * time.Millisecond, Pause: open.Pause, AutoResume: open.AutoResume},
+			Lifecycle: host.Lifecycle{Timeout: time.Duration(open.TimeoutMS) * time.Millisecond,
+				Pause: open.Pause, AutoResume: open.AutoResume},
 			AllowInternetAccess: open.AllowInternetAccess, Network: open.Network, Secure: open.Secure, ContextToken: open.ContextToken,
 		},
 		State: host.State(b.State), Instance: host.Instance{Memory: b.Memories, Files: b.Files},

@@ -50,7 +50,8 @@ func openRecords(t *testing.T, dir string) *records {
 // host is a host over the records, with machines of the test's own.
 func (r *records) host(t *testing.T) *host.Host {
 	t.Helper()
-	h := host.New(host.Config{Engine: &hosttest.Engine{}, MaxSandboxes: 10, Recorder: r.recorder, Key: r.key, ImageDir: filepath.Join(r.store.Dir(), imageDir)})
+	h := host.New(host.Config{Engine: &hosttest.Engine{}, MaxSandboxes: 10, Recorder: r.recorder,
+		Key: r.key, ImageDir: filepath.Join(r.store.Dir(), imageDir)})
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -100,7 +101,8 @@ func TestRecords(t *testing.T) {
 		t.Error(err)
 	}
 	for _, want := range []host.Record{full, bare} {
-		for _, state := range []host.State{host.StateBooting, host.StateRunning, host.StatePausing, host.StatePaused, host.StateResuming, host.StateEnded} {
+		for _, state := range []host.State{host.StateBooting, host.StateRunning, host.StatePausing,
+			host.StatePaused, host.StateResuming, host.StateEnded} {
 			want.State = state
 			if state == host.StateEnded {
 				want.EndedAt, want.Reason, want.Env = at.Add(2*time.Hour), "it was killed", nil
@@ -198,7 +200,8 @@ func TestSwappedRecords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := openRecords(t, t.TempDir())
 			for _, id := range []string{"i1", "i2"} {
-				rec := host.Record{Identity: host.Identity{ID: id, TeamID: r.team, Engine: "test", Env: map[string]string{"OF": id}}, State: host.StateRunning, StartedAt: time.Now(), EndAt: time.Now()}
+				rec := host.Record{Identity: host.Identity{ID: id, TeamID: r.team, Engine: "test", Env: map[string]string{"OF": id}},
+					State: host.StateRunning, StartedAt: time.Now(), EndAt: time.Now()}
 				if err := r.Put(t.Context(), rec); err != nil {
 					t.Fatal(err)
 				}

@@ -225,7 +225,8 @@ func TestInitsAtTheSameTime(t *testing.T) {
 		if i < 0 || status[i] != 204 || status[1-i] != 401 {
 			t.Fatalf("%v: the token is %q", status, s.HostToken)
 		}
-		if want := names[i]; s.Token != want || s.Identity != (settings.Identity{SandboxID: want, TemplateID: want}) || s.Env["A"] != want || s.Limits.PIDs != 1+i {
+		if want := names[i]; s.Token != want || s.Identity != (settings.Identity{SandboxID: want, TemplateID: want}) ||
+			s.Env["A"] != want || s.Limits.PIDs != 1+i {
 			t.Fatalf("a bit of each: %+v", s)
 		}
 		was = s.HostToken
@@ -369,7 +370,8 @@ func FuzzInit(f *testing.F) {
 			return
 		case once.HostToken == "" || known && once.Token == "":
 			t.Fatalf("a token is lost: %+v", once)
-		case settings.CheckEnv(once.Env) != nil || once.Limits.PIDs < 0 || !(once.Limits.CPUs >= 0) || once.Limits.MemoryMB < 0 || once.Limits.DiskMB < 0:
+		case settings.CheckEnv(once.Env) != nil || once.Limits.PIDs < 0 || !(once.Limits.CPUs >= 0) ||
+			once.Limits.MemoryMB < 0 || once.Limits.DiskMB < 0:
 			t.Fatalf("%+v", once)
 		}
 		if status := send(); status != http.StatusNoContent || !reflect.DeepEqual(g.settings.Load(), once) {

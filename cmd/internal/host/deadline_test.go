@@ -54,7 +54,8 @@ func TestDeadline(t *testing.T) {
 		{"set to sooner", []step{{0, set(10 * time.Second), true, 10 * time.Second}, {11 * time.Second, nothing, false, 0}}, "its timeout was reached"},
 		{"set to zero", []step{{0, set(0), false, 0}}, "its timeout was set to zero"},
 		{"extended", []step{{30 * time.Second, extend(time.Hour), true, time.Hour}, {61 * time.Minute, nothing, false, 0}}, "its timeout was reached"},
-		{"extended by less", []step{{0, extend(time.Second), true, time.Minute}, {59 * time.Second, nothing, true, time.Second}, {2 * time.Second, nothing, false, 0}}, "its timeout was reached"},
+		{"extended by less", []step{{0, extend(time.Second), true, time.Minute}, {59 * time.Second, nothing, true, time.Second},
+			{2 * time.Second, nothing, false, 0}}, "its timeout was reached"},
 		{"moved to and fro", []step{
 			{0, set(time.Hour), true, time.Hour},
 			{time.Minute, set(30 * time.Second), true, 30 * time.Second},

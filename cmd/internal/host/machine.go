@@ -36,7 +36,8 @@ type machine struct {
 }
 
 func newMachine(s *Sandbox, em engine.Machine, booted time.Time) *machine {
-	m := &machine{Machine: em, s: s, booted: booted, cut: make(chan struct{}), conns: map[*conn]struct{}{}, transports: map[int]*http.Transport{}}
+	m := &machine{Machine: em, s: s, booted: booted, cut: make(chan struct{}),
+		conns: map[*conn]struct{}{}, transports: map[int]*http.Transport{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }

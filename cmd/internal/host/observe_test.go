@@ -34,7 +34,8 @@ func TestSamples(t *testing.T) {
 		got := samples[1]
 		got.At = time.Time{}
 		// Five seconds of processor in five seconds are half of two processors.
-		if want := (Sample{CPUCount: 2, CPUPercent: 50, MemUsed: 7 << 20, MemTotal: 512 << 20, MemCache: 3, DiskUsed: 5, DiskTotal: 1 << 30}); got != want {
+		if want := (Sample{CPUCount: 2, CPUPercent: 50, MemUsed: 7 << 20, MemTotal: 512 << 20,
+			MemCache: 3, DiskUsed: 5, DiskTotal: 1 << 30}); got != want {
 			t.Errorf("%+v", got)
 		}
 		if step := samples[1].At.Sub(samples[0].At); step != sampleEvery {

@@ -193,7 +193,8 @@ var limitRanges = []struct {
 	of        func(*protocol.Limits) float64
 	set       func(limits, to *protocol.Limits)
 }{
-	{"memory", 16, 1 << 20, func(l *protocol.Limits) float64 { return float64(l.MemoryMB) }, func(l, to *protocol.Limits) { l.MemoryMB = to.MemoryMB }},
+	{"memory", 16, 1 << 20, func(l *protocol.Limits) float64 { return float64(l.MemoryMB) },
+		func(l, to *protocol.Limits) { l.MemoryMB = to.MemoryMB }},
 	{"cpu", 0.01, 1024, func(l *protocol.Limits) float64 { return l.CPUs }, func(l, to *protocol.Limits) { l.CPUs = to.CPUs }},
 	{"disk", 1, 1 << 24, func(l *protocol.Limits) float64 { return float64(l.DiskMB) }, func(l, to *protocol.Limits) { l.DiskMB = to.DiskMB }},
 	{"pids", 8, 1 << 16, func(l *protocol.Limits) float64 { return float64(l.PIDs) }, func(l, to *protocol.Limits) { l.PIDs = to.PIDs }},

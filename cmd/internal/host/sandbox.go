@@ -80,7 +80,8 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 
 // bring makes a machine for the sandbox, with what start does, and greets its guest.
 // A failure leaves nothing of it.
-func (s *Sandbox) bring(ctx context.Context, t Template, start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
+func (s *Sandbox) bring(ctx context.Context, t Template,
+	start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
 	began := time.Now()
 	em, err := start(ctx, s.spec(t))
 	switch {

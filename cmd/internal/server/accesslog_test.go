@@ -51,7 +51,8 @@ func TestPanic(t *testing.T) {
 	})
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", tn.URL, nil)
 	got := tn.do(r)
-	if got.status != 500 || !strings.Contains(string(got.body), `"code":500`) || strings.Contains(string(got.body), "bug") || strings.Contains(string(got.body), "goroutine") {
+	if got.status != 500 || !strings.Contains(string(got.body), `"code":500`) || strings.Contains(string(got.body), "bug") ||
+		strings.Contains(string(got.body), "goroutine") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if log := tn.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "accesslog_test.go") {

@@ -360,7 +360,8 @@ func TestCreated(t *testing.T) {
 			if !strings.Contains(c.body, `"allowInternetAccess":`+test.internet) || strings.Contains(c.body, `"network"`) != test.closed {
 				t.Error(c.body)
 			}
-			if d := a.detail(s.SandboxID); d.EnvdAccessToken != s.EnvdAccessToken || d.CPUCount != 1 || d.MemoryMB != 512 || d.DiskSizeMB != 1024 || d.State != "running" {
+			if d := a.detail(s.SandboxID); d.EnvdAccessToken != s.EnvdAccessToken || d.CPUCount != 1 ||
+				d.MemoryMB != 512 || d.DiskSizeMB != 1024 || d.State != "running" {
 				t.Errorf("%+v", d)
 			}
 		})

@@ -243,7 +243,8 @@ func (s *Server) explain(r *http.Request, t *target, err error) *refusal {
 }
 
 // private are the headers that are between a client and this server.
-var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, protocol.HeaderTrafficToken, protocol.HeaderAPIKey, protocol.HeaderHostToken}
+var private = []string{protocol.HeaderSandboxID, protocol.HeaderSandboxPort, protocol.HeaderTrafficToken,
+	protocol.HeaderAPIKey, protocol.HeaderHostToken}
 
 // rewrite makes the request that the sandbox gets.
 func (t *target) rewrite(p *httputil.ProxyRequest) {

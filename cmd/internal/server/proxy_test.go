@@ -174,7 +174,8 @@ func TestTrafficToken(t *testing.T) {
 				return
 			}
 			var body protocol.ProxyError
-			if err := json.Unmarshal(got.body, &body); err != nil || got.status != 403 || body.Code != 403 || body.SandboxID != box.ID || !strings.Contains(body.Message, test.says) {
+			if err := json.Unmarshal(got.body, &body); err != nil || got.status != 403 || body.Code != 403 ||
+				body.SandboxID != box.ID || !strings.Contains(body.Message, test.says) {
 				t.Errorf("%d %s", got.status, got.body)
 			}
 		})
@@ -669,7 +670,8 @@ func TestHostileAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := tn.do(tn.to(box, port, "GET", "/", nil))
 			var body protocol.ProxyError
-			if err := json.Unmarshal(got.body, &body); err != nil || got.status != 502 || body.SandboxID != box.ID || body.Port != port || strings.Contains(body.Message, "not found") {
+			if err := json.Unmarshal(got.body, &body); err != nil || got.status != 502 || body.SandboxID != box.ID ||
+				body.Port != port || strings.Contains(body.Message, "not found") {
 				t.Errorf("%d %.200s", got.status, got.body)
 			}
 		})

@@ -222,7 +222,8 @@ func TestRouting(t *testing.T) {
 				w := httptest.NewRecorder()
 				refused.write(w)
 				var body struct{ Code int }
-				if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != test.status || body.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
+				if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != test.status ||
+					body.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}
 			case got != controlPlane || refused != nil:

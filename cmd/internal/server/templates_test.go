@@ -86,10 +86,11 @@ func TestTemplates(t *testing.T) {
 // TestWhyItEndedMeanwhile: so is who waits for an answer when the sandbox ends.
 func TestWhyItEndedMeanwhile(t *testing.T) {
 	begun := make(chan struct{})
-	tn := newTown(t, Config{Keys: teamKeys{redKey: "red"}}, map[int]http.Handler{8000: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(begun)
-		<-r.Context().Done()
-	})})
+	tn := newTown(t, Config{Keys: teamKeys{redKey: "red"}},
+		map[int]http.Handler{8000: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-r.Context().Done()
+		})})
 	box := tn.createFor("red")
 	go func() {
 		<-begun

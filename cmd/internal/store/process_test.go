@@ -152,7 +152,8 @@ func TestLockServer(t *testing.T) {
 	once, cancel := context.WithCancel(t.Context()) // without the wait
 	cancel()
 	_, err := s.LockServer(once)
-	if fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", p.cmd.Process.Pid)) || !strings.Contains(err.Error(), s.Dir()) {
+	if fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", p.cmd.Process.Pid)) ||
+		!strings.Contains(err.Error(), s.Dir()) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Keys(t.Context()); err != nil {

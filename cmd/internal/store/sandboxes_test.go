@@ -101,7 +101,8 @@ func TestSandboxBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := s.Sandbox(ctx, "i1")
-	if err != nil || len(got.Metadata) != 0 || len(got.EndReason) > maxReason || !utf8.ValidString(got.EndReason) || len(got.EndReason) < maxReason-1 {
+	if err != nil || len(got.Metadata) != 0 || len(got.EndReason) > maxReason ||
+		!utf8.ValidString(got.EndReason) || len(got.EndReason) < maxReason-1 {
 		t.Errorf("%d bytes of reason, %v", len(got.EndReason), err)
 	}
 }

@@ -106,7 +106,10 @@ func FuzzSanitizer(f *testing.F) {
 			if r == 0x1b && !strings.HasPrefix(rest, "\x1b[") || r >= 0x80 && r < 0xa0 || r < 0x08 {
 				t.Fatalf("%q passed", rest)
 			}
-			if r == 0x1b && strings.IndexFunc(rest[2:], func(r rune) bool { return r == 'm' || r == 'K' }) != len(rest[2:])-len(strings.TrimLeft(rest[2:], "0123456789;:")) {
+			if r == 0x1b && strings.IndexFunc(rest[2:], func(r rune) bool {
+				return r == 'm' ||
+					r == 'K'
+			}) != len(rest[2:])-len(strings.TrimLeft(rest[2:], "0123456789;:")) {
 				t.Fatalf("%q passed", rest)
 			}
 		}

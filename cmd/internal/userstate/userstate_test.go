@@ -91,7 +91,8 @@ func TestRefuses(t *testing.T) {
 		{"no home", func(home string) error { return os.Remove(home) }, false, false},
 		{"a file in the way", func(home string) error { return os.WriteFile(filepath.Join(home, ".local"), nil, 0o600) }, false, false},
 		{"a file that others read", func(home string) error {
-			return errors.Join(os.MkdirAll(path(home), 0o700), os.WriteFile(filepath.Join(path(home), "x"), nil, 0o600), os.Chmod(filepath.Join(path(home), "x"), 0o644))
+			return errors.Join(os.MkdirAll(path(home), 0o700), os.WriteFile(filepath.Join(path(home), "x"), nil, 0o600),
+				os.Chmod(filepath.Join(path(home), "x"), 0o644))
 		}, false, true},
 		{"a link out", func(home string) error {
 			return errors.Join(os.MkdirAll(path(home), 0o700), os.Symlink("/etc/passwd", filepath.Join(path(home), "x")))

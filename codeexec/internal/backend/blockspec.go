@@ -31,7 +31,8 @@ func BuildBlockSpec(idx int, block codeexec.CodeBlock) (BlockSpec, error) {
 	case codeexec.JavaScript:
 		return BlockSpec{File: fmt.Sprintf("code_%d.js", idx), Mode: 0o644, Cmd: "node"}, nil
 	default:
-		return BlockSpec{}, execerr.Wrap("run block", cubby.CodeUnimplemented, fmt.Errorf("%w: %q", codeexec.ErrUnsupportedLanguage, clip.Head(language, maxLanguage)))
+		return BlockSpec{}, execerr.Wrap("run block", cubby.CodeUnimplemented,
+			fmt.Errorf("%w: %q", codeexec.ErrUnsupportedLanguage, clip.Head(language, maxLanguage)))
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 // execute holds (a turn, a kernel) is held while in.OnOutput runs. A result beside
 // an error is one of failure, also if nothing ran. It comes first of all.
 func RelayOutput(
-	ctx context.Context, in codeexec.CodeExecutionInput, execute func(context.Context, codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error),
+	ctx context.Context, in codeexec.CodeExecutionInput,
+	execute func(context.Context, codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error),
 ) (codeexec.CodeExecutionResult, error) {
 	tell := in.OnOutput
 	if tell == nil {

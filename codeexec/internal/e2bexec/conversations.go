@@ -46,7 +46,8 @@ type conversation struct {
 
 func newConversation(id string) *conversation {
 	return &conversation{
-		id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{}, told: map[string]bool{}, counts: map[string]int{},
+		id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{},
+		told: map[string]bool{}, counts: map[string]int{},
 	}
 }
 

@@ -158,7 +158,8 @@ func (c *Config) RunsLanguages() []string {
 // asks reports whether a server is asked for a language that is none of the
 // four.
 func (c *Config) asks(language string) bool {
-	return (c.Languages == nil || slices.Contains(c.Languages, language)) && !codeexec.IsDataLanguage(language) && languageName.MatchString(language)
+	return (c.Languages == nil || slices.Contains(c.Languages, language)) &&
+		!codeexec.IsDataLanguage(language) && languageName.MatchString(language)
 }
 
 // runs reports whether a language is one of the four, and may run.

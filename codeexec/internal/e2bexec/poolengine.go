@@ -28,7 +28,8 @@ func (p *Pool[E]) Engine(cfg Config) codeexec.Engine {
 // one; else of fails with [codeexec.ErrWorkspaceStale] for an id that has none.
 // done is called when the engine is not used any more. root is the absolute folder
 // of all workspaces.
-func Route(of func(ctx context.Context, id string, create bool) (e codeexec.Engine, done func(), err error), root string, c codeexec.Capabilities) codeexec.Engine {
+func Route(of func(ctx context.Context, id string, create bool) (e codeexec.Engine, done func(), err error),
+	root string, c codeexec.Capabilities) codeexec.Engine {
 	e := poolEngine{of, path.Clean(root)}
 	return codeexec.NewEngine(poolManager{e}, poolFiles{e}, poolRunner{e}, c)
 }
@@ -139,7 +140,8 @@ func (f poolFiles) Collect(ctx context.Context, ws codeexec.Workspace, patterns 
 }
 
 // CollectOutputs implements [codeexec.WorkspaceFS].
-func (f poolFiles) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec codeexec.OutputSpec) (m codeexec.OutputManifest, err error) {
+func (f poolFiles) CollectOutputs(ctx context.Context, ws codeexec.Workspace,
+	spec codeexec.OutputSpec) (m codeexec.OutputManifest, err error) {
 	err = f.do(ctx, "collect outputs", ws, func(own codeexec.Engine) (err error) {
 		m, err = own.FS().CollectOutputs(ctx, ws, spec)
 		return err
@@ -161,7 +163,8 @@ func (r poolRunner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec 
 
 // StartProgram implements [codeexec.ProgramRunner]. A program that runs keeps its
 // session's sandbox in use.
-func (r poolRunner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec) (s codeexec.ProgramSession, err error) {
+func (r poolRunner) StartProgram(ctx context.Context, ws codeexec.Workspace,
+	spec codeexec.InteractiveProgramSpec) (s codeexec.ProgramSession, err error) {
 	err = r.do(ctx, "start program", ws, func(own codeexec.Engine) (err error) {
 		s, err = own.Runner().StartProgram(ctx, ws, spec)
 		return err

@@ -266,7 +266,8 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 }
 
 // StartProgram implements [codeexec.ProgramRunner].
-func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
+func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace,
+	spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
 	e, err := r.w.engine(ctx, "start program", ws)
 	if err != nil {
 		return nil, err

@@ -323,10 +323,12 @@ func TestLimitsOfTheMachine(t *testing.T) {
 		_, err := e.Runner().RunProgram(t.Context(), ws, codeexec.RunProgramSpec{Cmd: "true", Limits: l})
 		return err
 	}
-	if err := errors.Join(run(codeexec.ResourceLimits{CPUs: 1, MemoryBytes: 512 << 20, MaxPIDs: 200}), run(codeexec.ResourceLimits{MemoryBytes: 1 << 40})); err != nil {
+	if err := errors.Join(run(codeexec.ResourceLimits{CPUs: 1, MemoryBytes: 512 << 20, MaxPIDs: 200}),
+		run(codeexec.ResourceLimits{MemoryBytes: 1 << 40})); err != nil {
 		t.Error(err)
 	}
-	for _, l := range []codeexec.ResourceLimits{{CPUs: 0.5}, {MemoryBytes: 1 << 20}, {MaxPIDs: 99}, {DiskBytes: 1 << 40}, {FileSizeBytes: 1 << 20}} {
+	for _, l := range []codeexec.ResourceLimits{{CPUs: 0.5}, {MemoryBytes: 1 << 20}, {MaxPIDs: 99},
+		{DiskBytes: 1 << 40}, {FileSizeBytes: 1 << 20}} {
 		if err := run(l); !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 			t.Errorf("%+v: %v", l, err)
 		}

@@ -45,7 +45,8 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 }
 
 // StartProgram implements [codeexec.ProgramRunner].
-func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
+func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace,
+	spec codeexec.InteractiveProgramSpec) (codeexec.ProgramSession, error) {
 	const op = "start program"
 	s, err := r.start(ctx, ws, spec, true)
 	if err != nil {
@@ -59,7 +60,8 @@ func (r runner) StartProgram(ctx context.Context, ws codeexec.Workspace, spec co
 	return s, nil
 }
 
-func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec, interactive bool) (*session.Session, error) {
+func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.InteractiveProgramSpec,
+	interactive bool) (*session.Session, error) {
 	e := r.e
 	if err := e.check(ws); err != nil {
 		return nil, err

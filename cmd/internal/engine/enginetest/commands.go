@@ -102,12 +102,14 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 	}
 	r := newMachine(t, r0)
 	r.talk(t, pipe, stdin("after\n"), "got 2 after\n")
-	if _, err := r.processes().Update(t.Context(), connect.NewRequest(&envd.UpdateRequest{Process: terminal, Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 133, Rows: 55}}})); err != nil {
+	if _, err := r.processes().Update(t.Context(), connect.NewRequest(&envd.UpdateRequest{Process: terminal,
+		Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 133, Rows: 55}}})); err != nil {
 		t.Fatal(err)
 	}
 	r.talk(t, terminal, keys("echo x is $x; stty size\n"), "x is 4\r\n55 133")
 	for _, p := range []*envd.ProcessSelector{pipe, terminal} {
-		if _, err := r.processes().SendSignal(t.Context(), connect.NewRequest(&envd.SendSignalRequest{Process: p, Signal: envd.Signal_SIGNAL_SIGKILL})); err != nil {
+		if _, err := r.processes().SendSignal(t.Context(),
+			connect.NewRequest(&envd.SendSignalRequest{Process: p, Signal: envd.Signal_SIGNAL_SIGKILL})); err != nil {
 			t.Error(err)
 		}
 		stream, err := r.processes().Connect(t.Context(), connect.NewRequest(&envd.ConnectRequest{Process: p}))

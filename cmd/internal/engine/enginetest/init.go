@@ -92,8 +92,9 @@ print(len(kids))`
 		least, most  int // processes that the code can start besides those of the kernels
 		memory, cpus int64
 	}{
-		{protocol.InitRequest{SandboxID: "i1", TemplateID: "base", EnvVars: map[string]string{"A": "1"}, Limits: protocol.Limits{MemoryMB: 300, CPUs: 1, PIDs: 100},
-			Warm: []string{"python", "javascript", "bash"}}, "i1 base 1 - 100", 60, 99, 300, 1},
+		{protocol.InitRequest{SandboxID: "i1", TemplateID: "base", EnvVars: map[string]string{"A": "1"},
+			Limits: protocol.Limits{MemoryMB: 300, CPUs: 1, PIDs: 100},
+			Warm:   []string{"python", "javascript", "bash"}}, "i1 base 1 - 100", 60, 99, 300, 1},
 		{lower, "i2 mine - 2 60", 1, 59, 384, 1},
 		{lower, "i2 mine - 2 60", 1, 59, 384, 1},
 		{protocol.InitRequest{EnvVars: map[string]string{}, Limits: protocol.Limits{PIDs: 50, CPUs: 2}}, "i2 mine - - 50", 1, 49, 384, 2},

@@ -106,7 +106,8 @@ func TestHostUsers(t *testing.T) {
 	t.Run("a process that outlives its server", func(t *testing.T) {
 		r := users(1)
 		cmd := exec.Command("/bin/sleep", "60")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: r.first, Gid: r.first, NoSetGroups: true}, Pdeathsig: unix.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: r.first, Gid: r.first, NoSetGroups: true},
+			Pdeathsig: unix.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

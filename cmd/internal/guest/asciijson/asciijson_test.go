@@ -20,7 +20,8 @@ func FuzzASCII(f *testing.F) {
 			t.Fatalf("%q", buf.Bytes())
 		}
 		var back map[string]string
-		if err := json.Unmarshal(buf.Bytes(), &back); err != nil || back["k"] != strings.ToValidUTF8(s, "\uFFFD") && !strings.Contains(s, "\uFFFD") && len(back["k"]) < len(s) {
+		if err := json.Unmarshal(buf.Bytes(), &back); err != nil || back["k"] != strings.ToValidUTF8(s, "\uFFFD") &&
+			!strings.Contains(s, "\uFFFD") && len(back["k"]) < len(s) {
 			t.Fatalf("%q became %q: %v", s, back["k"], err)
 		}
 	})

@@ -88,7 +88,8 @@ func TestSignalGroup(t *testing.T) {
 	for _, sig := range []envd.Signal{envd.Signal_SIGNAL_SIGTERM, envd.Signal_SIGNAL_SIGKILL} {
 		for _, group := range []bool{true, false} {
 			child, shell := b.family(t.Context(), false)
-			req := connect.NewRequest(&envd.SendSignalRequest{Signal: sig, Process: &envd.ProcessSelector{Selector: &envd.ProcessSelector_Pid{Pid: shell}}})
+			req := connect.NewRequest(&envd.SendSignalRequest{Signal: sig,
+				Process: &envd.ProcessSelector{Selector: &envd.ProcessSelector_Pid{Pid: shell}}})
 			if group {
 				req.Header().Set(protocol.HeaderSignalGroup, "1")
 			}

@@ -71,7 +71,8 @@ func (b *box) start(req *envd.StartRequest, user string, timeout time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{T: b.T, next: st.Receive, msg: func() *envd.ProcessEvent { return st.Msg().GetEvent() }, err: st.Err, close: func() { cancel(); _ = st.Close() }}
+	s := &stream{T: b.T, next: st.Receive, msg: func() *envd.ProcessEvent { return st.Msg().GetEvent() },
+		err: st.Err, close: func() { cancel(); _ = st.Close() }}
 	return s, s.first()
 }
 
@@ -95,7 +96,8 @@ func (b *box) connect(req *envd.ProcessSelector, header ...string) (*stream, err
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{T: b.T, next: st.Receive, msg: func() *envd.ProcessEvent { return st.Msg().GetEvent() }, err: st.Err, close: func() { cancel(); _ = st.Close() }}
+	s := &stream{T: b.T, next: st.Receive, msg: func() *envd.ProcessEvent { return st.Msg().GetEvent() },
+		err: st.Err, close: func() { cancel(); _ = st.Close() }}
 	return s, s.first()
 }
 
@@ -272,17 +274,21 @@ func TestCommandIsRefused(t *testing.T) {
 		{"no command", &envd.StartRequest{}, "", connect.CodeInvalidArgument, "no command"},
 		{"NUL in an argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"a\x00b"}}}, "", connect.CodeInvalidArgument, "an argument has a NUL character"},
 		{"bad variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"A=B": "c"}}}, "", connect.CodeInvalidArgument, "bad environment variable"},
-		{"arguments without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, 2<<10)}}, "", connect.CodeInvalidArgument, "put them into a file"},
+		{"arguments without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, 2<<10)}},
+			"", connect.CodeInvalidArgument, "put them into a file"},
 		{"long argument", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", 1<<20)}}}, "", connect.CodeInvalidArgument,
 			"an argument has 1048576 bytes, and can have 131071: put it into a file"},
-		{"large variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"BIG": strings.Repeat("x", 1<<20)}}}, "", connect.CodeInvalidArgument,
+		{"large variable", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: map[string]string{"BIG": strings.Repeat("x", 1<<20)}}},
+			"", connect.CodeInvalidArgument,
 			`the environment is too large: "BIG" has 1048580 bytes, and a variable can have 131071`},
 		{"many variables", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: numbered(20_000, 1)}}, "", connect.CodeInvalidArgument,
 			"the environment is too large: it has 20000 variables, and can have 4096"},
 		{"many large variables", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Envs: numbered(30, 100_000)}}, "", connect.CodeInvalidArgument,
 			"the environment is too large: it has 3000"},
-		{"terminal without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true"}, Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 1 << 20, Rows: 1}}}, "", connect.CodeInvalidArgument, "65535"},
-		{"message without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", maxRequest)}}}, "", connect.CodeResourceExhausted, ""},
+		{"terminal without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true"}, Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: 1 << 20, Rows: 1}}},
+			"", connect.CodeInvalidArgument, "65535"},
+		{"message without end", &envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", maxRequest)}}},
+			"", connect.CodeResourceExhausted, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := b.start(test.req, test.user, 0)

@@ -116,7 +116,8 @@ func TestInputWaits(t *testing.T) {
 	b := newBox(t)
 	s := b.startOK(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}})
 	full := func(ctx context.Context) error {
-		_, err := b.process().SendInput(ctx, connect.NewRequest(&envd.SendInputRequest{Process: byPID(s.pid), Input: &envd.ProcessInput{Input: &envd.ProcessInput_Stdin{Stdin: make([]byte, 1<<20)}}}))
+		_, err := b.process().SendInput(ctx, connect.NewRequest(&envd.SendInputRequest{Process: byPID(s.pid),
+			Input: &envd.ProcessInput{Input: &envd.ProcessInput_Stdin{Stdin: make([]byte, 1<<20)}}}))
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -145,7 +146,8 @@ func TestStreamInput(t *testing.T) {
 	for i := range 100 {
 		line := strings.Repeat(string(rune('a'+i%26)), i) + "\n"
 		want.WriteString(line)
-		messages = append(messages, &envd.StreamInputRequest{Event: &envd.StreamInputRequest_Data{Data: &envd.StreamInputRequest_DataEvent{Input: stdin(line)}}})
+		data := &envd.StreamInputRequest_DataEvent{Input: stdin(line)}
+		messages = append(messages, &envd.StreamInputRequest{Event: &envd.StreamInputRequest_Data{Data: data}})
 	}
 	for _, m := range messages {
 		if err := in.Send(m); err != nil {

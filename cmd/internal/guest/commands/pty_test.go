@@ -25,7 +25,8 @@ func terminal(script string, cols, rows uint32) *envd.StartRequest {
 }
 
 func (b *box) resize(pid, cols, rows uint32) error {
-	_, err := b.process().Update(context.Background(), connect.NewRequest(&envd.UpdateRequest{Process: byPID(pid), Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: cols, Rows: rows}}}))
+	_, err := b.process().Update(context.Background(), connect.NewRequest(&envd.UpdateRequest{Process: byPID(pid),
+		Pty: &envd.PTY{Size: &envd.PTY_Size{Cols: cols, Rows: rows}}}))
 	return err
 }
 

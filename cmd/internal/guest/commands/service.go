@@ -125,7 +125,8 @@ func (s *Service) List(context.Context, *connect.Request[envd.ListRequest]) (*co
 // Start starts a command and follows it until its end. The deadline of the call is
 // the command's too; the client's going away is not its end, except with the header
 // Cubby-Attached.
-func (s *Service) Start(ctx context.Context, req *connect.Request[envd.StartRequest], stream *connect.ServerStream[envd.StartResponse]) error {
+func (s *Service) Start(ctx context.Context, req *connect.Request[envd.StartRequest],
+	stream *connect.ServerStream[envd.StartResponse]) error {
 	a, err := s.settings.Account(settings.RequestUser(req.Header()))
 	if err != nil {
 		return connect.NewError(connect.CodeUnauthenticated, err)
@@ -184,7 +185,8 @@ func (s *Service) startCommand(ctx context.Context, a settings.Account, req *env
 
 // Connect follows a command that runs, or tells the end of one that did a moment
 // ago.
-func (s *Service) Connect(ctx context.Context, req *connect.Request[envd.ConnectRequest], stream *connect.ServerStream[envd.ConnectResponse]) error {
+func (s *Service) Connect(ctx context.Context, req *connect.Request[envd.ConnectRequest],
+	stream *connect.ServerStream[envd.ConnectResponse]) error {
 	send := func(e *envd.ProcessEvent) error { return stream.Send(&envd.ConnectResponse{Event: e}) }
 	sel := req.Msg.GetProcess()
 	c, err := s.find(sel)
@@ -205,7 +207,8 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[envd.Connect
 
 // tellAll sends the events of c that f follows, first its start; after its end it
 // returns what last does.
-func (s *Service) tellAll(ctx context.Context, c *command, f *follower, h http.Header, send func(*envd.ProcessEvent) error, last func() error) error {
+func (s *Service) tellAll(ctx context.Context, c *command, f *follower, h http.Header,
+	send func(*envd.ProcessEvent) error, last func() error) error {
 	if err := send(startEvent(c.info.GetPid())); err != nil {
 		return err
 	}
@@ -264,7 +267,8 @@ func (s *Service) Update(_ context.Context, req *connect.Request[envd.UpdateRequ
 
 // SendInput writes to a command and returns when the command has room for all of
 // it.
-func (s *Service) SendInput(ctx context.Context, req *connect.Request[envd.SendInputRequest]) (*connect.Response[envd.SendInputResponse], error) {
+func (s *Service) SendInput(ctx context.Context,
+	req *connect.Request[envd.SendInputRequest]) (*connect.Response[envd.SendInputResponse], error) {
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -306,7 +310,8 @@ func (c *command) write(ctx context.Context, in *envd.ProcessInput) error {
 }
 
 // StreamInput writes what comes to the command that the first message selects.
-func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[envd.StreamInputRequest]) (*connect.Response[envd.StreamInputResponse], error) {
+func (s *Service) StreamInput(ctx context.Context,
+	stream *connect.ClientStream[envd.StreamInputRequest]) (*connect.Response[envd.StreamInputResponse], error) {
 	var c *command
 	for stream.Receive() {
 		var err error
@@ -334,7 +339,8 @@ func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[
 
 // SendSignal signals the process and none of what it started; with the header
 // Cubby-Signal-Group, its whole process group.
-func (s *Service) SendSignal(_ context.Context, req *connect.Request[envd.SendSignalRequest]) (*connect.Response[envd.SendSignalResponse], error) {
+func (s *Service) SendSignal(_ context.Context,
+	req *connect.Request[envd.SendSignalRequest]) (*connect.Response[envd.SendSignalResponse], error) {
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -359,7 +365,8 @@ func (s *Service) SendSignal(_ context.Context, req *connect.Request[envd.SendSi
 }
 
 // CloseStdin ends what a command reads from its standard input.
-func (s *Service) CloseStdin(ctx context.Context, req *connect.Request[envd.CloseStdinRequest]) (*connect.Response[envd.CloseStdinResponse], error) {
+func (s *Service) CloseStdin(ctx context.Context,
+	req *connect.Request[envd.CloseStdinRequest]) (*connect.Response[envd.CloseStdinResponse], error) {
 	c, err := s.find(req.Msg.GetProcess())
 	switch {
 	case err != nil:

@@ -187,7 +187,8 @@ func TestListAndTags(t *testing.T) {
 		return resp.Msg.GetProcesses()
 	}
 	all := list()
-	if len(all) != 1 || all[0].GetPid() != s.pid || all[0].GetTag() != tag || all[0].GetConfig().GetCmd() != "sleep" || all[0].GetConfig().GetEnvs()["A"] != "b" {
+	if len(all) != 1 || all[0].GetPid() != s.pid || all[0].GetTag() != tag ||
+		all[0].GetConfig().GetCmd() != "sleep" || all[0].GetConfig().GetEnvs()["A"] != "b" {
 		t.Errorf("listed %v", all)
 	}
 	if err := b.signal(byTag(tag), envd.Signal_SIGNAL_SIGKILL); err != nil {

@@ -216,7 +216,8 @@ func TestFilesystemService(t *testing.T) {
 	if e.Owner == "" || e.Group == "" {
 		t.Fatal(e)
 	}
-	if e.Name != "f" || e.Path != b.home+"/d/e/f" || e.Size != 5 || e.Mode != 0o640 || e.Permissions != "-rw-r-----" || e.Type != envd.FileType_FILE_TYPE_FILE || e.ModifiedTime == nil || e.SymlinkTarget != nil {
+	if e.Name != "f" || e.Path != b.home+"/d/e/f" || e.Size != 5 || e.Mode != 0o640 || e.Permissions != "-rw-r-----" ||
+		e.Type != envd.FileType_FILE_TYPE_FILE || e.ModifiedTime == nil || e.SymlinkTarget != nil {
 		t.Fatal(e)
 	}
 	for name, kind := range map[string]envd.FileType{"d/link": envd.FileType_FILE_TYPE_DIRECTORY, "d/dangling": envd.FileType_FILE_TYPE_SYMLINK} {

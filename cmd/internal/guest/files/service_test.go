@@ -125,7 +125,8 @@ func TestMessagesAreBounded(t *testing.T) {
 // TestListingPages: the pages of a listing are the listing.
 func TestListingPages(t *testing.T) {
 	b := newBox(t)
-	guesttest.Must(t, os.MkdirAll(b.at("d/b/c"), 0o755), os.WriteFile(b.at("d/b/c/f"), nil, 0o644), os.WriteFile(b.at("d/a"), nil, 0o644), os.WriteFile(b.at("d/z"), nil, 0o644))
+	guesttest.Must(t, os.MkdirAll(b.at("d/b/c"), 0o755), os.WriteFile(b.at("d/b/c/f"), nil, 0o644),
+		os.WriteFile(b.at("d/a"), nil, 0o644), os.WriteFile(b.at("d/z"), nil, 0o644))
 	for size, want := range map[string][]string{
 		"2": {"d/a d/b", "d/b/c d/b/c/f", "d/z", ""},
 		"5": {"d/a d/b d/b/c d/b/c/f d/z", ""},

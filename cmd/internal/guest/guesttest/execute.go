@@ -40,7 +40,8 @@ type Call struct {
 // Post posts c to a code interpreter. The caller closes the answer.
 func Post(ctx context.Context, t testing.TB, server *httptest.Server, c Call) *http.Response {
 	t.Helper()
-	body, _ := json.Marshal(protocol.ExecuteRequest{Code: c.Code, Language: c.Language, ContextID: c.Context, EnvVars: c.Env, Program: c.Program, Stdin: c.Stdin})
+	body, _ := json.Marshal(protocol.ExecuteRequest{Code: c.Code, Language: c.Language, ContextID: c.Context,
+		EnvVars: c.Env, Program: c.Program, Stdin: c.Stdin})
 	req, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/execute", bytes.NewReader(body))
 	for k, v := range c.Header {
 		req.Header.Set(k, v)

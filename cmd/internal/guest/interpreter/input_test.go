@@ -130,7 +130,8 @@ func TestCodeWithoutInput(t *testing.T) {
 		t.Run(c.language, func(t *testing.T) {
 			b := &box{T: t, g: b.g, code: b.code}
 			b.needs(c.language)
-			a := b.run(guesttest.Call{Language: c.language, Code: c.code, Stdin: &protocol.Stdin{}, Program: &protocol.Program{}, Header: map[string]string{protocol.HeaderDrain: "1"}})
+			a := b.run(guesttest.Call{Language: c.language, Code: c.code, Stdin: &protocol.Stdin{}, Program: &protocol.Program{},
+				Header: map[string]string{protocol.HeaderDrain: "1"}})
 			if a.Stdout != c.want {
 				t.Errorf("%q %q", a.Stdout, a.Stderr)
 			}

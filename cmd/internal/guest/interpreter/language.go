@@ -33,7 +33,8 @@ var errUnknown = errors.New("unknown")
 // do.
 func (ip *Interpreter) noLanguage(name string, why error) string {
 	var have []string
-	for _, x := range []struct{ language, kernel string }{{settings.Python, settings.Python}, {settings.JavaScript, settings.JavaScript}, {settings.TypeScript, settings.JavaScript}, {settings.Bash, settings.Bash}} {
+	for _, x := range []struct{ language, kernel string }{{settings.Python, settings.Python},
+		{settings.JavaScript, settings.JavaScript}, {settings.TypeScript, settings.JavaScript}, {settings.Bash, settings.Bash}} {
 		if ip.settings.Config.Interpreters[x.kernel] != "" {
 			have = append(have, x.language)
 		}

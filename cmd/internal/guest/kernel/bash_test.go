@@ -81,7 +81,8 @@ func TestBash(t *testing.T) {
 			k := startBash(t)
 			for i, c := range cells {
 				got := k.execute(kernel.Request{Code: c.code, Env: c.env, Cwd: c.cwd})
-				if got.Exited || got.ExitCode != c.exit || got.Stdout != c.stdout || !strings.Contains(got.Stderr, c.stderr) || c.stderr == "" && got.Stderr != "" {
+				if got.Exited || got.ExitCode != c.exit || got.Stdout != c.stdout ||
+					!strings.Contains(got.Stderr, c.stderr) || c.stderr == "" && got.Stderr != "" {
 					t.Errorf("cell %d %q:\n got %+v\nwant %q %q %d", i, c.code, got, c.stdout, c.stderr, c.exit)
 				}
 				if len(got.Results)+len(got.Errors) > 0 {

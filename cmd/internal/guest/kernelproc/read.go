@@ -36,7 +36,8 @@ func (k *Process) read() {
 		}
 	}()
 	for wireOpen || k.out[0] >= 0 || k.out[1] >= 0 {
-		fds := []unix.PollFd{{Fd: int32(k.out[0]), Events: unix.POLLIN}, {Fd: int32(k.out[1]), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(k.out[0]), Events: unix.POLLIN},
+			{Fd: int32(k.out[1]), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
 		timeout := -1
 		if wireOpen {
 			fds[2].Fd = int32(k.sock)

@@ -390,7 +390,8 @@ func (c *command) become(tool string, accounts accounts) int {
 		}
 	}
 	if c.apart {
-		if _, err := syscall.ForkExec(c.path, c.argv, &syscall.ProcAttr{Env: c.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}); err != nil {
+		if _, err := syscall.ForkExec(c.path, c.argv, &syscall.ProcAttr{Env: c.env, Files: []uintptr{0, 1, 2},
+			Sys: &syscall.SysProcAttr{Setpgid: true}}); err != nil {
 			return fail("unable to execute "+c.path, err)
 		}
 		return 0

@@ -116,14 +116,16 @@ func (s *Service) watch(ctx context.Context, h http.Header, req watchRequest) (*
 // WatchDir streams what happens in a folder, from before its first message on,
 // until the client goes, its time is over or the watch fails: a client that is too
 // slow for what happens gets resource_exhausted after the last event that was kept.
-func (s *Service) WatchDir(ctx context.Context, req *connect.Request[envd.WatchDirRequest], stream *connect.ServerStream[envd.WatchDirResponse]) error {
+func (s *Service) WatchDir(ctx context.Context, req *connect.Request[envd.WatchDirRequest],
+	stream *connect.ServerStream[envd.WatchDirResponse]) error {
 	w, err := s.watch(ctx, req.Header(), req.Msg)
 	if err != nil {
 		return err
 	}
 	defer s.table.release()
 	defer w.close()
-	if err := stream.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}}); err != nil {
+	start := &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}
+	if err := stream.Send(&envd.WatchDirResponse{Event: start}); err != nil {
 		return err
 	}
 	interval := reply.KeepaliveInterval(req.Header())
@@ -136,7 +138,8 @@ func (s *Service) WatchDir(ctx context.Context, req *connect.Request[envd.WatchD
 		case <-s.ctx.Done():
 			return connect.NewError(connect.CodeUnavailable, context.Canceled)
 		case <-silent.C:
-			if err := stream.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}}); err != nil {
+			alive := &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}
+			if err := stream.Send(&envd.WatchDirResponse{Event: alive}); err != nil {
 				return err
 			}
 		case <-w.wake:
@@ -158,7 +161,8 @@ func (s *Service) WatchDir(ctx context.Context, req *connect.Request[envd.WatchD
 }
 
 // CreateWatcher begins a watch whose events are fetched with GetWatcherEvents.
-func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[envd.CreateWatcherRequest]) (*connect.Response[envd.CreateWatcherResponse], error) {
+func (s *Service) CreateWatcher(ctx context.Context,
+	req *connect.Request[envd.CreateWatcherRequest]) (*connect.Response[envd.CreateWatcherResponse], error) {
 	w, err := s.watch(ctx, req.Header(), req.Msg)
 	if err != nil {
 		return nil, err
@@ -182,7 +186,8 @@ func noWatcher(id string) error {
 
 // GetWatcherEvents returns the events since the last call. Where more happened than
 // is kept, it returns what was kept, and resource_exhausted from then on.
-func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
+func (s *Service) GetWatcherEvents(_ context.Context,
+	req *connect.Request[envd.GetWatcherEventsRequest]) (*connect.Response[envd.GetWatcherEventsResponse], error) {
 	ws := &s.table
 	ws.mu.Lock()
 	p := ws.polled[req.Msg.GetWatcherId()]
@@ -207,7 +212,8 @@ func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[envd.
 }
 
 // RemoveWatcher ends a watch of CreateWatcher.
-func (s *Service) RemoveWatcher(_ context.Context, req *connect.Request[envd.RemoveWatcherRequest]) (*connect.Response[envd.RemoveWatcherResponse], error) {
+func (s *Service) RemoveWatcher(_ context.Context,
+	req *connect.Request[envd.RemoveWatcherRequest]) (*connect.Response[envd.RemoveWatcherResponse], error) {
 	ws := &s.table
 	ws.mu.Lock()
 	p := ws.polled[req.Msg.GetWatcherId()]

@@ -288,7 +288,8 @@ func TestWatchKeepsAlive(t *testing.T) {
 			t.Fatal(w.stream.Msg(), w.stream.Err())
 		}
 	}
-	for header, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": 90 * time.Second, "-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
+	for header, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": 90 * time.Second,
+		"-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
 		if got := reply.KeepaliveInterval(http.Header{"Keepalive-Ping-Interval": {header}}); got != want {
 			t.Errorf("%q: %v", header, got)
 		}
@@ -437,7 +438,8 @@ func TestManyWatches(t *testing.T) {
 	b.g.table.polled[first].asked = time.Now().Add(-2 * forsaken)
 	second, err := create()
 	guesttest.Must(t, err)
-	if _, err := c.GetWatcherEvents(t.Context(), connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: first})); connect.CodeOf(err) != connect.CodeNotFound {
+	ask := connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: first})
+	if _, err := c.GetWatcherEvents(t.Context(), ask); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Error(err)
 	}
 	if _, err := c.GetWatcherEvents(t.Context(), connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: second})); err != nil {

@@ -217,7 +217,8 @@ func (d *Daemon) processes() []int {
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, proc := range procs {
 		cmdline, _ := os.ReadFile(proc)
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() && strings.Contains(string(cmdline), d.dir+"/exec") {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil &&
+			pid != os.Getpid() && strings.Contains(string(cmdline), d.dir+"/exec") {
 			pids = append(pids, pid)
 		}
 	}
