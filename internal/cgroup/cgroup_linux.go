@@ -84,7 +84,7 @@ func (h *hierarchy) base() string { return filepath.Join(h.own, "cubby") }
 // A group must not be used again after cgroup.kill was written to it: some
 // kernels kill whatever is started in it later. Make a new one.
 func (m *Manager) New(name string, limits Limits) (*Group, error) {
-	if !validName.MatchString(name) {
+	if !validName().MatchString(name) {
 		return nil, fmt.Errorf("cgroup name %q is not made of at most 64 letters, digits, - and _", name)
 	}
 	if err := limits.check(); err != nil {
@@ -112,7 +112,9 @@ func (m *Manager) New(name string, limits Limits) (*Group, error) {
 	return g, nil
 }
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var validName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+})
 
 // Available lists the controllers that can be used, sorted.
 func (m *Manager) Available() []string {
@@ -274,7 +276,9 @@ func (m *Manager) Sweep() (removed int, err error) {
 
 // ownerName begins a group's name: process id, its start in ticks since boot
 // (process ids come again) and its pid namespace (they differ between those).
-var ownerName = regexp.MustCompile(`^([0-9]{1,10})\.([0-9]{1,20})\.([0-9]{1,20})-`)
+var ownerName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]{1,10})\.([0-9]{1,20})\.([0-9]{1,20})-`)
+})
 
 func ownerPrefix(proc string) (string, error) {
 	_, start, err := processStat(filepath.Join(proc, "self", "stat"))
@@ -289,7 +293,7 @@ func ownerPrefix(proc string) (string, error) {
 }
 
 func (m *Manager) ownerIsDead(name string) (bool, error) {
-	parts := ownerName.FindStringSubmatch(name)
+	parts := ownerName().FindStringSubmatch(name)
 	if parts == nil {
 		return false, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/clip"
@@ -162,7 +163,9 @@ func checkWarm(languages []string) error {
 	return nil
 }
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*$`)
+var hostName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*$`)
+})
 
 // checkMask checks a host name, with or without a port, that stands for the one
 // a client used; "${PORT}" in it is the port that is asked for.
@@ -177,7 +180,7 @@ func checkMask(mask string) error {
 		}
 		name = host
 	}
-	if len(mask) > maxHostName || !hostName.MatchString(name) && net.ParseIP(strings.Trim(name, "[]")) == nil {
+	if len(mask) > maxHostName || !hostName().MatchString(name) && net.ParseIP(strings.Trim(name, "[]")) == nil {
 		return invalid("network.maskRequestHost: %q is no host name", clip.Ellipsis(mask, maxQuoted))
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,7 +50,9 @@ const (
 	maxFontDirs = 1000
 )
 
-var fontListName = regexp.MustCompile(`^fontlist-v[0-9]{1,6}\.json$`)
+var fontListName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^fontlist-v[0-9]{1,6}\.json$`)
+})
 
 // ReadFontList reads what FontScript printed, or what a file keeps of it.
 func ReadFontList(r io.Reader) (FontList, error) {
@@ -65,7 +68,7 @@ func ReadFontList(r io.Reader) (FontList, error) {
 		return FontList{}, fmt.Errorf("the list of fonts: %w", err)
 	case list.None:
 		return FontList{None: true}, nil
-	case !fontListName.MatchString(list.Name) || !json.Valid([]byte(list.Content)):
+	case !fontListName().MatchString(list.Name) || !json.Valid([]byte(list.Content)):
 		return FontList{}, errors.New("this is no list of fonts")
 	}
 	return list, nil
@@ -132,7 +135,7 @@ func (r Root) PutFontList(list FontList) error {
 	if list.None {
 		return nil
 	}
-	if !fontListName.MatchString(list.Name) {
+	if !fontListName().MatchString(list.Name) {
 		return errors.New("this is no list of fonts")
 	}
 	// Whole or not there: a sandbox may be starting.

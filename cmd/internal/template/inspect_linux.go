@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Report is what an interpreter says about itself.
@@ -40,7 +41,9 @@ for module, distribution in (("IPython", "ipython"), ("numpy",) * 2, ("pandas",)
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "modules": found}))
 `
 
-var versionText = regexp.MustCompile(`^[0-9A-Za-z.()+_ -]{1,60}$`)
+var versionText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9A-Za-z.()+_ -]{1,60}$`)
+})
 
 // Inspect runs a host interpreter to learn its version and modules. It takes up
 // to some hundred milliseconds, at most five seconds; the interpreter gets no
@@ -74,7 +77,7 @@ func Inspect(ctx context.Context, in Interpreter) (Report, error) {
 	} else {
 		r.Version = strings.TrimPrefix(text, "v")
 	}
-	if !versionText.MatchString(r.Version) {
+	if !versionText().MatchString(r.Version) {
 		return r, fmt.Errorf("running %s: strange version %.100q", in.Path, text)
 	}
 	return r, nil

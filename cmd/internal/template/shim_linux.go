@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,12 +24,14 @@ type versionManager struct {
 	prefix        string // that a version may be written with
 }
 
-var shimExec = regexp.MustCompile(`(?m)^\s*exec "?([^"\s]*/)?(pyenv|nodenv)"? exec `)
+var shimExec = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\s*exec "?([^"\s]*/)?(pyenv|nodenv)"? exec `)
+})
 
 // shimRoot reports whether the script at path is one of the manager's shims and
 // which tree it belongs to.
 func (m *versionManager) shimRoot(path, head string) (string, bool) {
-	if !strings.HasPrefix(head, "#!") || !shimExec.MatchString(head) {
+	if !strings.HasPrefix(head, "#!") || !shimExec().MatchString(head) {
 		return "", false
 	}
 	for line := range strings.Lines(head) {
