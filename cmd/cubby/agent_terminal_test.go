@@ -28,8 +28,9 @@ steps:
     text: |
       It sleeps.
 
-      ` + "```bash" + `
-      sleep 600
+      ` + "```python" + `
+      import time
+      time.sleep(600)
       ` + "```" + `
   - repeat: true
     text: A plain answer.

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/validate"
+	"github.com/cubby-sandbox/cubby/cmd/internal/markdown"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/codeexec"
@@ -45,9 +48,11 @@ type view struct {
 	midLine bool
 	prefix  string // of each line
 	reply   *replyView
-	shown   map[string]bool // code that was, in this turn
-	ran     bool            // code, since the last call of a tool
-	began   time.Time
+	// shownBlock says that a block of the reply is above: the next one is to stand apart.
+	shownBlock bool
+	shown      map[string]bool // code that was, in this turn
+	ran        bool            // code, since the last call of a tool
+	began      time.Time
 }
 
 func newView(std Streams, silent bool) *view {
@@ -59,7 +64,7 @@ func newView(std Streams, silent bool) *view {
 		}
 	}
 	v.tty = terminal.Is(v.w)
-	v.colour = v.tty && os.Getenv("NO_COLOR") == ""
+	v.colour = v.tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	v.clean = terminal.Strict(&prefixer{v: v})
 	v.reply = &replyView{v: v}
 	return v
@@ -126,13 +131,49 @@ func (p *prefixer) Write(b []byte) (int, error) {
 }
 
 // raw writes what this program says itself; text shows what others say.
-func (v *view) raw(s string)  { _, _ = io.WriteString(v.w, s) } // the work goes on without its reader
-func (v *view) text(s string) { _, _ = io.WriteString(v.clean, s) }
+func (v *view) raw(s string) {
+	v.quiet()
+	_, _ = io.WriteString(v.w, s) // the work goes on without its reader
+}
+
+func (v *view) text(s string) {
+	v.quiet()
+	_, _ = io.WriteString(v.clean, s)
+}
 
 func (v *view) style(s string) {
 	if v.colour {
 		v.raw(s)
 	}
+}
+
+// markdown shows a block of Markdown.
+func (v *view) markdown(s string) {
+	v.apart()
+	width := 80
+	if f, ok := v.w.(terminal.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			width = columns
+		}
+	}
+	v.raw(markdown.Render(s, width))
+	v.shownBlock = true
+	v.holdBack()
+}
+
+// holdBack shows that a reply goes on of which nothing is shown for now.
+func (v *view) holdBack() {
+	if v.colour {
+		v.wait("the model writes")
+	}
+}
+
+// apart leaves a line free below a block that was shown.
+func (v *view) apart() {
+	if v.shownBlock {
+		v.raw("\n")
+	}
+	v.shownBlock = false
 }
 
 // styled shows a text in a style.
@@ -224,7 +265,10 @@ func (v *view) event(e agent.Event) {
 		}
 		v.text(e.Text)
 	case agent.EventText:
-		v.begin(e.Type)
+		if v.kind != e.Type {
+			v.begin(e.Type)
+			v.holdBack()
+		}
 		v.reply.write(e.Text)
 	case agent.EventReply:
 		v.reply.end()

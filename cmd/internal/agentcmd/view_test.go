@@ -51,12 +51,46 @@ func TestView(t *testing.T) {
 		want := "Hmm, yes.\nI *sum*.\n\n```python\nfor x in [1]:  # c\n    print('a', x)\n```\nSo `there`.\n``not a fence\n" +
 			"review: line 2: look (python.x)\n  a 1\n  10%\r  20%\nE: m (line 2)\n[run 1: exit code 1, 1s, c.png]\n"
 		want = strings.Replace(want, "\nE: m", "\n  E: m", 1)
+		if colour { // which is Markdown, shown
+			want = strings.NewReplacer("*sum*", "sum", "```\nSo `there`.\n", "```\n\nSo there. ").Replace(want)
+		}
 		if got := escape.ReplaceAllString(out.String(), ""); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 		if colour != strings.Contains(out.String(), "\x1b[35mfor\x1b[0m") {
 			t.Errorf("colour %v: %q", colour, out.String())
 		}
+	}
+}
+
+// TestViewMarkdown: blocks are shown when they are whole, each apart; lists stay whole.
+func TestViewMarkdown(t *testing.T) {
+	v, out := onTerminal(true)
+	show := func(s string) string {
+		out.Reset()
+		for _, r := range s {
+			v.event(agent.Event{Type: agent.EventText, Text: string(r)})
+		}
+		return escape.ReplaceAllString(out.String(), "")
+	}
+	for _, step := range []struct{ text, want string }{
+		{"# Head", ""},
+		{"ing\n", ""},
+		{"\n", "Heading\n"},
+		{"Some **text**\nof two lines\n\n", "\nSome text of two lines\n"},
+		{"1. one\n\n   more\n\n2. two\n\n", ""},
+		{"After.\n", "\n1. one\n\n   more\n\n2. two\n"},
+		{"```python\nprint(1)\n", "\nAfter.\n\n```python\nprint(1)\n"},
+		{"```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "```\n"},
+	} {
+		if got := show(step.text); got != step.want {
+			t.Errorf("%q shows %q, want %q", step.text, got, step.want)
+		}
+	}
+	out.Reset()
+	v.endTurn()
+	if got, want := escape.ReplaceAllString(out.String(), ""), "\na │ b\n──┼──\n1 │ 2\n"; got != want {
+		t.Errorf("at the end %q, want %q", got, want)
 	}
 }
 
@@ -84,12 +118,12 @@ func TestViewHostile(t *testing.T) {
 	}
 	v.note("%s", evil)
 	v.saved([]saved{{path: evil, left: evil}, {name: evil, left: evil}, {path: evil}})
-	own := regexp.MustCompile("\x1b\\[(0|1|2|3[1-6])?[mK]")
+	own := regexp.MustCompile("\x1b\\[([0-49]|3[1-6])?[mK]")
 	if left := own.ReplaceAllString(out.String(), ""); strings.ContainsAny(left, "\x1b\x07\u009b\u009d\u202e") {
 		t.Errorf("%q", left)
 	}
 	// Colours that the view itself uses are the view's: it ends what it begins.
-	if opened, closed := len(regexp.MustCompile("\x1b\\[([12]|3[1-6])m").FindAllString(out.String(), -1)), strings.Count(out.String(), reset); opened > closed {
+	if opened, closed := len(regexp.MustCompile("\x1b\\[([1-49]|3[1-6])m").FindAllString(out.String(), -1)), strings.Count(out.String(), reset); opened > closed {
 		t.Errorf("%d styles begin, %d end", opened, closed)
 	}
 }
