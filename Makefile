@@ -89,6 +89,22 @@ cross: go-version ## Compile what each platform gets: everything on Linux amd64 
 	GOOS=darwin GOARCH=arm64 $(GO) build $(LIBRARY) ./cmd/internal/agentcmd
 	GOOS=windows GOARCH=amd64 $(GO) build $(LIBRARY) ./cmd/internal/agentcmd
 
+.PHONY: release
+release: go-version ## Make packages, archives, bills of materials and checksums of the commit HEAD in dist/
+	@scripts/release dist
+
+.PHONY: release-twice
+release-twice: go-version ## Make the release twice, elsewhere the second time, and compare the bytes
+	@scripts/release-twice
+
+.PHONY: release-check
+release-check: go-version ## Try a release of VERSION before it is tagged: go install, go get, and what they give
+	@scripts/release-check $(VERSION)
+
+.PHONY: release-raise
+release-raise: go-version ## Give all modules VERSION, as the commit of a release does
+	@scripts/release-raise $(VERSION)
+
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin demo-out demo-agent-out cmd/internal/guestbin/cubby-* cmd/internal/enginebin/cubby-engine.* cmd/internal/enginebin/.lock
+	rm -rf bin dist demo-out demo-agent-out cmd/internal/guestbin/cubby-* cmd/internal/enginebin/cubby-engine.* cmd/internal/enginebin/.lock
