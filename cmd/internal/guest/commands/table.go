@@ -37,7 +37,7 @@ var (
 type table struct {
 	mu      sync.Mutex
 	limit   int             // of places; 0 means maxCommands
-	taken   int             // places of those that have something open
+	used    int             // places of those that have something open
 	waiting []chan struct{} // for a place, the oldest first; closed when it is there
 	live    map[uint32]*command
 	past    []pastCommand // oldest first
@@ -111,16 +111,16 @@ func (cs *table) admit() {
 	if cs.limit > 0 {
 		most = min(most, cs.limit)
 	}
-	for cs.taken < most && len(cs.waiting) > 0 {
+	for cs.used < most && len(cs.waiting) > 0 {
 		close(cs.waiting[0])
 		cs.waiting = cs.waiting[1:]
-		cs.taken++
+		cs.used++
 	}
 }
 
 // give gives a place back. The caller holds the lock.
 func (cs *table) give() {
-	cs.taken--
+	cs.used--
 	cs.admit()
 }
 

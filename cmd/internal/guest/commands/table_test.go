@@ -71,7 +71,7 @@ func TestPastIsBounded(t *testing.T) {
 func (cs *table) count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.taken
+	return cs.used
 }
 
 func TestCommandsAreBounded(t *testing.T) {

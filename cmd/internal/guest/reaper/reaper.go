@@ -20,11 +20,11 @@ import (
 type Children struct {
 	mu      sync.Mutex
 	reaping bool
-	// own has, for each child that has not been waited for, what is closed when
+	// unwaited has, for each child that has not been waited for, what is closed when
 	// that does not take long any more; nil for one that nobody watches.
-	own map[int]chan struct{}
-	// taken says that an own child was waited for, and hides no others.
-	taken chan struct{}
+	unwaited map[int]chan struct{}
+	// waited says that an own child was waited for, and hides no others.
+	waited chan struct{}
 }
 
 // Start starts cmd. Whoever calls it must call wait.
@@ -34,14 +34,14 @@ func (c *Children) Start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if c.own == nil {
-		c.own = map[int]chan struct{}{}
+	if c.unwaited == nil {
+		c.unwaited = map[int]chan struct{}{}
 	}
 	var ended chan struct{}
 	if c.reaping {
 		ended = make(chan struct{})
 	}
-	c.own[cmd.Process.Pid] = ended
+	c.unwaited[cmd.Process.Pid] = ended
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (c *Children) Start(cmd *exec.Cmd) error {
 func (c *Children) Wait(cmd *exec.Cmd) syscall.WaitStatus {
 	pid := cmd.Process.Pid
 	c.mu.Lock()
-	ended := c.own[pid]
+	ended := c.unwaited[pid]
 	c.mu.Unlock()
 	if ended != nil {
 		<-ended
@@ -58,10 +58,10 @@ func (c *Children) Wait(cmd *exec.Cmd) syscall.WaitStatus {
 	_ = cmd.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.own, pid)
-	if c.taken != nil {
+	delete(c.unwaited, pid)
+	if c.waited != nil {
 		select {
-		case c.taken <- struct{}{}:
+		case c.waited <- struct{}{}:
 		default:
 		}
 	}
@@ -74,9 +74,9 @@ func (c *Children) Wait(cmd *exec.Cmd) syscall.WaitStatus {
 
 // ended tells who waits for an own child. The caller holds the lock.
 func (c *Children) ended(pid int) {
-	if ch := c.own[pid]; ch != nil {
+	if ch := c.unwaited[pid]; ch != nil {
 		close(ch)
-		c.own[pid] = nil
+		c.unwaited[pid] = nil
 	}
 }
 
@@ -88,13 +88,13 @@ func (c *Children) Reap(ctx context.Context) {
 	signal.Notify(signals, syscall.SIGCHLD)
 	defer signal.Stop(signals)
 	c.mu.Lock()
-	c.reaping, c.taken = true, make(chan struct{}, 1)
+	c.reaping, c.waited = true, make(chan struct{}, 1)
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.reaping = false
-		for pid := range c.own {
+		for pid := range c.unwaited {
 			c.ended(pid) // from now on they wait for themselves
 		}
 	}()
@@ -102,7 +102,7 @@ func (c *Children) Reap(ctx context.Context) {
 		c.reapOnce()
 		select {
 		case <-signals:
-		case <-c.taken:
+		case <-c.waited:
 		case <-ctx.Done():
 			return
 		}
@@ -125,7 +125,7 @@ func (c *Children) reapOnce() {
 		if err != nil || pid == 0 {
 			return
 		}
-		if _, own := c.own[pid]; own {
+		if _, ours := c.unwaited[pid]; ours {
 			c.ended(pid)
 			return
 		}

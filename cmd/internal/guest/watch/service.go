@@ -23,9 +23,9 @@ import (
 const (
 	// maxWatches bounds the watches of a sandbox, streamed and polled.
 	maxWatches = 256
-	// forsaken is how long a polled watch must not have been asked for to give way
+	// idleTime is how long a polled watch must not have been asked for to give way
 	// when there is room for no other: its client is gone.
-	forsaken = 10 * time.Minute
+	idleTime = 10 * time.Minute
 )
 
 // table are all watches of a guest.
@@ -49,7 +49,7 @@ func (ws *table) reserve() error {
 	if ws.count >= maxWatches {
 		oldest := ""
 		for id, p := range ws.polled {
-			if time.Since(p.asked) > forsaken && (oldest == "" || p.asked.Before(ws.polled[oldest].asked)) {
+			if time.Since(p.asked) > idleTime && (oldest == "" || p.asked.Before(ws.polled[oldest].asked)) {
 				oldest = id
 			}
 		}

@@ -45,8 +45,8 @@ func (b *box) watch(req *envd.WatchDirRequest, header ...string) *watching {
 	return &watching{b, stream}
 }
 
-// told writes an event as "create:name", with a star if an entry describes it.
-func told(e *envd.FilesystemEvent) string {
+// describe writes an event as "create:name", with a star if an entry describes it.
+func describe(e *envd.FilesystemEvent) string {
 	s := strings.ToLower(strings.TrimPrefix(e.Type.String(), "EVENT_TYPE_")) + ":" + e.Name
 	if e.Entry != nil {
 		s += "*"
@@ -60,7 +60,7 @@ func (w *watching) until(last string) []string {
 	var seen []string
 	for w.stream.Receive() {
 		if e := w.stream.Msg().GetFilesystem(); e != nil {
-			seen = append(seen, told(e))
+			seen = append(seen, describe(e))
 			if seen[len(seen)-1] == last {
 				return seen
 			}
@@ -345,7 +345,7 @@ func TestPolledWatchers(t *testing.T) {
 		}
 		var all []string
 		for _, e := range resp.Msg.Events {
-			all = append(all, told(e))
+			all = append(all, describe(e))
 		}
 		return all, nil
 	}
@@ -435,7 +435,7 @@ func TestManyWatches(t *testing.T) {
 	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "stop one") {
 		t.Fatal(err)
 	}
-	b.g.table.polled[first].asked = time.Now().Add(-2 * forsaken)
+	b.g.table.polled[first].asked = time.Now().Add(-2 * idleTime)
 	second, err := create()
 	guesttest.Must(t, err)
 	ask := connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: first})
