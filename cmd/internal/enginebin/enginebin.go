@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
-	"github.com/cubby-sandbox/cubby/internal/handshake"
 )
 
 // What package packed's command pack has made of the engine's program.
@@ -69,7 +68,7 @@ func Variable() string { return variable }
 // whose dependencies are ready in the order of their import paths: this one is done
 // before the command line's libraries begin.
 func init() {
-	if len(os.Args) == 0 || !handshake.IsChild(os.Args[1:]) {
+	if len(os.Args) == 0 || !isChild(os.Args[1:]) {
 		return
 	}
 	hash, size, ok := ready.ParseSum(sum)
