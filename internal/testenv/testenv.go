@@ -53,6 +53,16 @@ func Cubby(t testing.TB) string {
 	return filepath.Join(dir, "cubby")
 }
 
+// Engine returns the program in which sandboxes live, of the sources under test.
+func Engine(t testing.TB) string {
+	t.Helper()
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "cubby-engine")
+}
+
 // Guest returns the guest of the sources under test.
 func Guest(t testing.TB) string {
 	t.Helper()
@@ -88,7 +98,7 @@ func build() (string, error) {
 	}
 	cmd := exec.Command(filepath.Join(root, "scripts", "build"), dir)
 	if os.Getenv("CUBBY_TEST_LINKED") != "" {
-		cmd = exec.Command("go", "build", "-trimpath", "-o", dir, "./cmd/cubby", "./cmd/cubby-guest", "./cmd/cubby-typescript")
+		cmd = exec.Command("go", "build", "-trimpath", "-o", dir, "./cmd/cubby", "./cmd/cubby-engine", "./cmd/cubby-guest", "./cmd/cubby-typescript")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	cmd.Dir = root

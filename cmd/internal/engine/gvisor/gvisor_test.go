@@ -66,7 +66,7 @@ func newFixture(t *testing.T, debugLog string) fixture {
 		cgroups = nil
 	}
 	eng, err := gvisor.New(engine.Config{
-		StateDir: filepath.Join(dir, "gv"), OverlayDir: dir, Helper: testenv.Cubby(t), Cgroups: cgroups, DebugLog: debugLog,
+		StateDir: filepath.Join(dir, "gv"), OverlayDir: dir, Helper: testenv.Engine(t), Cgroups: cgroups, DebugLog: debugLog,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestHelperAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			helper := filepath.Join(dir, "cubby")
-			copyFile(t, testenv.Cubby(t), helper, test.file)
+			copyFile(t, testenv.Engine(t), helper, test.file)
 			eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(f.dir, "gv"), OverlayDir: f.dir, Helper: helper})
 			if err != nil {
 				t.Fatal(err)

@@ -27,7 +27,7 @@ func TestSetLimitsWithoutCgroups(t *testing.T) {
 	}
 	f := newFixture(t, "")
 	testenv.CheckLeaksIn(t, f.dir)
-	eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(f.dir, "gv"), OverlayDir: f.dir, Helper: testenv.Cubby(t)})
+	eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(f.dir, "gv"), OverlayDir: f.dir, Helper: testenv.Engine(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
