@@ -113,6 +113,10 @@ type CodeExecutionResult struct {
 	TimedOut bool            `json:"timed_out,omitempty"`
 	// Truncated says that output or files were dropped.
 	Truncated bool `json:"truncated,omitempty"`
+	// Left says which files are not among OutputFiles, or not whole, and why: those
+	// that the code showed and those to be collected, up to 100 of them. What the
+	// code showed has the name that its file would have, without a number.
+	Left []LeftFile `json:"left,omitempty"`
 	// Limit names the bound that was hit: "time", "memory", "output", "disk",
 	// "processes" or "".
 	Limit string `json:"limit,omitempty"`

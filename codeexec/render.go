@@ -31,6 +31,9 @@ type RenderOptions struct {
 // toolOutputFence is the delimiter of ToolOutput, as tRPC-Agent has it.
 var toolOutputFence = CodeBlockDelimiter{Start: "```tool_output\n", End: "\n```"}
 
+// maxLeftShown is how many files a model is told of that do not come back.
+const maxLeftShown = 10
+
 // Rendered is a result as a model reads it.
 type Rendered struct {
 	Text string
@@ -147,6 +150,13 @@ func (r CodeExecutionResult) render(opts RenderOptions) (string, []File) {
 		note("The code was stopped: out of memory")
 	case r.Outcome == OutcomeFailed && r.ExitCode != 0 && r.Error == nil:
 		note("Exit code %d", r.ExitCode)
+	}
+	for i, f := range r.Left {
+		if i == maxLeftShown {
+			note("%d more files are left out", len(r.Left)-i)
+			break
+		}
+		note("Left out: %s: %s", oneLine(f.Name), oneLine(f.Reason))
 	}
 	if r.Truncated {
 		note("More was printed or shown than is kept")

@@ -77,6 +77,22 @@ func TestResultString(t *testing.T) {
 	}
 }
 
+// A model is told what does not come back, but not of hundreds; the names are the
+// code's choice.
+func TestWhatIsLeftOutIsNamed(t *testing.T) {
+	r := ok("done\n")
+	r.Left = []codeexec.LeftFile{{Name: "a]\n\x1b[31m", Reason: "is a device"}}
+	if got := r.ToolOutput(codeexec.RenderOptions{}).Text; got != "```tool_output\ndone\n[Left out: a__: is a device]\n```" {
+		t.Errorf("got %q", got)
+	}
+	for range 30 {
+		r.Left = append(r.Left, codeexec.LeftFile{Name: "x", Reason: "more than 100 files"})
+	}
+	if got := r.String(); strings.Count(got, "[Left out: ") != 10 || !strings.Contains(got, "[21 more files are left out]\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestLongOutputIsCutInTheMiddleAndKept(t *testing.T) {
 	var b strings.Builder
 	for i := range 5000 {

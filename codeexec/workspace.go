@@ -118,7 +118,8 @@ type OutputManifest struct {
 	Left      []LeftFile `json:"left,omitempty"`
 }
 
-// LeftFile is a file that was not collected whole.
+// LeftFile is a file that does not come back, or not whole. Its name may be the
+// code's own choice.
 type LeftFile struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // such as "more than 100 files", "is a device"

@@ -3,6 +3,8 @@ package codeexectest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -79,9 +81,15 @@ truncate -s 5000000 large.bin; printf x > 'back\slash'; printf x > "$(printf 'es
 		if !r.Truncated || r.Limit != "output" || r.Outcome != codeexec.OutcomeOK {
 			t.Errorf("truncated %v, limit %q, %s", r.Truncated, r.Limit, r.Outcome)
 		}
+		if !slices.Contains(r.Left, codeexec.LeftFile{Name: "large.bin", Reason: "cut after 4194304 of 5000000 bytes"}) {
+			t.Errorf("left out: %q", r.Left)
+		}
+		if text := r.String(); !strings.Contains(text, "[Left out: large.bin: cut after 4194304 of 5000000 bytes]\n") {
+			t.Errorf("the model reads %q", text)
+		}
 	})
 	t.Run("nothing that was there", func(t *testing.T) {
-		if r := collect("cat same.txt", "**", ".hidden/*"); len(r.OutputFiles) != 0 || r.Truncated {
+		if r := collect("cat same.txt", "**", ".hidden/*"); len(r.OutputFiles) != 0 || r.Truncated || len(r.Left) > 0 {
 			t.Errorf("got %+v", r)
 		}
 	})
@@ -92,8 +100,8 @@ truncate -s 5000000 large.bin; printf x > 'back\slash'; printf x > "$(printf 'es
 		}
 	})
 	t.Run("as many as the limit", func(t *testing.T) {
-		if r := collect("for i in $(seq 120); do echo $i > f$i; done", "f*"); len(r.OutputFiles) != codeexec.DefaultMaxFiles || !r.Truncated {
-			t.Errorf("%d files, truncated %v", len(r.OutputFiles), r.Truncated)
+		if r := collect("for i in $(seq 120); do echo $i > f$i; done", "f*"); len(r.OutputFiles) != codeexec.DefaultMaxFiles || !r.Truncated || len(r.Left) != 20 {
+			t.Errorf("%d files, truncated %v, left %q", len(r.OutputFiles), r.Truncated, r.Left)
 		}
 	})
 	t.Run("patterns that lead out", func(t *testing.T) {

@@ -385,6 +385,18 @@ func (s suite) files(t *testing.T) {
 	if !s.traits.Display {
 		return
 	}
+	t.Run("what is too large to be shown is named", func(t *testing.T) {
+		r := run(t, e, block("python", `
+class Large(list):
+    def __repr__(self): return "large"
+Large(["x" * 1000] * 2000)`))
+		if !slices.Equal(r.Left, []codeexec.LeftFile{{Name: "result_0.json", Reason: "it is too large to be shown"}}) || !r.Truncated || r.Outcome != codeexec.OutcomeOK {
+			t.Errorf("left %q, truncated %v, %s", r.Left, r.Truncated, r.Outcome)
+		}
+		if text := r.String(); !strings.Contains(text, "[Left out: result_0.json: it is too large to be shown]\n") {
+			t.Errorf("the model reads %q", text)
+		}
+	})
 	t.Run("what is shown becomes files", func(t *testing.T) {
 		r := run(t, e, block("python", `
 class Shown:

@@ -202,7 +202,7 @@ func (x *execute) collecting(ctx context.Context, changes *workdir.Changes) erro
 		return err
 	}
 	err = folder.Fetch(ctx, c, changed)
-	x.result.AddFiles(c.Files(), all && safe && c.All())
+	x.result.AddFiles(c.Files(), c.Left(), all && safe && c.All())
 	return err
 }
 

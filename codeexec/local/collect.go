@@ -34,20 +34,20 @@ func (p *place) begin(ctx context.Context, changes *workdir.Changes) error {
 
 // collected returns the files that are new or changed, but for those of out,
 // which come back anyway, and those of the blocks.
-func (p *place) collected(ctx context.Context, changes *workdir.Changes) (files []codeexec.File, all bool, err error) {
+func (p *place) collected(ctx context.Context, changes *workdir.Changes) (files []codeexec.File, left []codeexec.LeftFile, all bool, err error) {
 	if changes == nil {
-		return nil, true, nil
+		return nil, nil, true, nil
 	}
 	now, _, all, err := p.list(ctx)
 	if err != nil {
-		return nil, all, err
+		return nil, nil, all, err
 	}
 	changed, safe := changes.Since(slices.DeleteFunc(now, func(f workdir.Seen) bool {
 		return strings.HasPrefix(f.Name, codeexec.DirOut+"/") || slices.Contains(p.code, f.Name)
 	}))
 	c, err := workdir.NewCollector(codeexec.OutputSpec{Inline: true})
 	if err != nil {
-		return nil, all, err
+		return nil, nil, all, err
 	}
 	t := tree{root: p.root, path: p.dir}
 	there := make([]found, 0, len(changed))
@@ -57,7 +57,7 @@ func (p *place) collected(ctx context.Context, changes *workdir.Changes) (files 
 		}
 	}
 	err = t.collect(ctx, c, there)
-	return c.Files(), all && safe && c.All(), err
+	return c.Files(), c.Left(), all && safe && c.All(), err
 }
 
 // list lists the folder's regular files, and when the newest was written to.

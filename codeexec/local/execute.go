@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -113,11 +114,11 @@ func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *b
 			return b.Result(), err
 		}
 	}
-	files, all, err := p.shown(ctx)
-	b.AddFiles(files, all)
+	files, left, all, err := p.shown(ctx)
+	b.AddFiles(files, left, all)
 	if err == nil {
-		files, all, err = p.collected(ctx, changes)
-		b.AddFiles(files, all)
+		files, left, all, err = p.collected(ctx, changes)
+		b.AddFiles(files, left, all)
 	}
 	return b.Result(), err
 }
@@ -317,20 +318,23 @@ func (p *place) listOut() (map[string]fileState, error) {
 }
 
 // shown returns the files in out that are new or changed.
-func (p *place) shown(ctx context.Context) (files []codeexec.File, all bool, err error) {
+func (p *place) shown(ctx context.Context) (files []codeexec.File, left []codeexec.LeftFile, all bool, err error) {
 	c, err := workdir.NewCollector(codeexec.OutputSpec{Inline: true, MaxFileBytes: maxShown, MaxTotalBytes: maxShown})
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	all = true
 	t := tree{root: p.root, path: p.dir}
 	patterns, err := workdir.ParsePatterns([]string{codeexec.DirOut + "/**"})
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
-	found, err := t.find(ctx, patterns, func(string, string) { all = false })
+	found, err := t.find(ctx, patterns, func(name, reason string) {
+		all = false
+		c.Leave(name, reason)
+	})
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	changed := found[:0]
 	for _, f := range found {
@@ -339,14 +343,17 @@ func (p *place) shown(ctx context.Context) (files []codeexec.File, all bool, err
 		}
 	}
 	if err := t.collect(ctx, c, changed); err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	m, err := c.Manifest(ctx)
 	files = c.Files()
 	for i := range files {
 		files[i].Name = files[i].Name[len(codeexec.DirOut)+1:]
 	}
-	return files, all && !m.LimitsHit, err
+	for i := range m.Left {
+		m.Left[i].Name = strings.TrimPrefix(m.Left[i].Name, codeexec.DirOut+"/")
+	}
+	return files, m.Left, all && !m.LimitsHit, err
 }
 
 // unpack writes what was packed below root.

@@ -39,6 +39,7 @@ type Block struct {
 	stdout, stderr strings.Builder
 	text           []string
 	files          []codeexec.File
+	left           []codeexec.LeftFile
 	truncated      bool
 	begun          map[string]string // by stream: of a character, not told yet
 	ended          bool
@@ -143,8 +144,10 @@ func (k *Block) Show(r cubby.Result) {
 	if k.ended {
 		return
 	}
-	files, all := filesOf(r, len(k.b.res.Blocks), len(k.files), k.b.left)
+	files, left := filesOf(r, len(k.b.res.Blocks), len(k.files), k.b.left)
 	k.files = append(k.files, files...)
+	k.left = append(k.left, left...)
+	all := len(left) == 0
 	if text := textOf(r); text != "" {
 		k.text = append(k.text, text)
 		all = k.b.line(text) && all
@@ -174,6 +177,10 @@ func (k *Block) EndExecution(ex *cubby.Execution) {
 		}
 	}
 	k.b.res.StateLost = k.b.res.StateLost || ex.StateLost
+	k.mu.Lock()
+	k.left = append(k.left, tooLarge(ex, len(k.b.res.Blocks))...)
+	k.truncated = k.truncated || len(k.left) > 0
+	k.mu.Unlock()
 	limit := ex.Limit
 	if ex.OOMKilled {
 		limit = "memory"
@@ -225,6 +232,7 @@ func (k *Block) end(r codeexec.BlockResult, limit string) {
 	res := &k.b.res
 	res.Blocks = append(res.Blocks, r)
 	res.OutputFiles = append(res.OutputFiles, k.files...)
+	k.b.leave(k.left)
 	res.Duration += r.Duration
 	res.TimedOut = res.TimedOut || r.TimedOut
 	res.Truncated = res.Truncated || r.Truncated
@@ -242,9 +250,18 @@ func (k *Block) end(r codeexec.BlockResult, limit string) {
 	}
 }
 
-// AddFiles adds files that the code left. all says that none was cut or dropped.
-func (b *ResultBuilder) AddFiles(files []codeexec.File, all bool) {
+// maxLeft bounds how many files a result names that it does not have.
+const maxLeft = 100
+
+func (b *ResultBuilder) leave(left []codeexec.LeftFile) {
+	b.res.Left = append(b.res.Left, left[:min(len(left), maxLeft-len(b.res.Left))]...)
+}
+
+// AddFiles adds files that the code wrote, and those of them that are not there or
+// not whole. all says that there is none of the latter, named or not.
+func (b *ResultBuilder) AddFiles(files []codeexec.File, left []codeexec.LeftFile, all bool) {
 	b.res.OutputFiles = append(b.res.OutputFiles, files...)
+	b.leave(left)
 	if !all {
 		b.res.Truncated = true
 		b.res.Limit = cmp.Or(b.res.Limit, "output")

@@ -78,6 +78,9 @@ func TestResultIsBounded(t *testing.T) {
 	}
 	k.EndExecution(&cubby.Execution{})
 	r := b.Result()
+	if len(r.Left) != 100 || r.Left[0] != (codeexec.LeftFile{Name: "result_0.svg", Reason: "more than 100 files"}) {
+		t.Errorf("%d are named as left: %q", len(r.Left), r.Left[:1])
+	}
 	if len(r.Output) > 100 || !r.Truncated || r.Limit != "output" || r.Outcome != codeexec.OutcomeOK || len(r.OutputFiles) != 100 {
 		t.Errorf("%d bytes, %d files, %+v", len(r.Output), len(r.OutputFiles), r.Outcome)
 	}

@@ -41,20 +41,24 @@ type fileBudget struct {
 }
 
 // filesOf decodes what a result has beside text, under the names
-// result_<block>_<n>.<ext>, n from first on. What is over the budget is dropped:
-// then all is false.
-func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []codeexec.File, all bool) {
-	all = true
+// result_<block>_<n>.<ext>, n from first on. What is over the budget is left.
+func filesOf(r cubby.Result, block, first int, room *fileBudget) (files []codeexec.File, left []codeexec.LeftFile) {
 	for _, f := range formsOf(r) {
 		if len(f.content) == 0 {
 			continue
 		}
-		if left.files <= 0 || int64(len(f.content)) > left.bytes {
-			all = false
+		why := ""
+		if room.files <= 0 {
+			why = fmt.Sprintf("more than %d files", maxResultFiles)
+		} else if int64(len(f.content)) > room.bytes {
+			why = fmt.Sprintf("more than %d bytes in all", maxResultBytes)
+		}
+		if why != "" {
+			left = append(left, codeexec.LeftFile{Name: shownName(block, f.ext), Reason: why})
 			continue
 		}
-		left.files--
-		left.bytes -= int64(len(f.content))
+		room.files--
+		room.bytes -= int64(len(f.content))
 		// A model's provider refuses a picture that is none, and with it the whole
 		// conversation.
 		if sniffed := http.DetectContentType(f.content); (f.ext == "png" || f.ext == "jpeg" || f.ext == "pdf") && sniffed != f.mime {
@@ -65,7 +69,20 @@ func filesOf(r cubby.Result, block, first int, left *fileBudget) (files []codeex
 			SizeBytes: int64(len(f.content)),
 		})
 	}
-	return files, all
+	return files, left
+}
+
+// shownName is how something is called that the code showed and that is no file.
+func shownName(block int, form string) string { return fmt.Sprintf("result_%d.%s", block, form) }
+
+// tooLarge says what a server left out of an execution's results.
+func tooLarge(ex *cubby.Execution, block int) (left []codeexec.LeftFile) {
+	for _, r := range ex.Results {
+		for _, form := range r.LeftOut {
+			left = append(left, codeexec.LeftFile{Name: shownName(block, form), Reason: "it is too large to be shown"})
+		}
+	}
+	return left
 }
 
 // textOf returns what of a result is to be read as text. A figure's text says no

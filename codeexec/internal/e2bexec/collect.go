@@ -47,7 +47,7 @@ func (e *execution) collect(ctx context.Context, changes *workdir.Changes) error
 	if err = e.fetch(ctx, c, changed); err == nil {
 		err = context.Cause(ctx)
 	}
-	e.built.AddFiles(c.Files(), all && safe && c.All())
+	e.built.AddFiles(c.Files(), c.Left(), all && safe && c.All())
 	return err
 }
 

@@ -104,6 +104,9 @@ func (c *Collector) Sort() {
 // All reports whether nothing was cut or left.
 func (c *Collector) All() bool { return !c.hit }
 
+// Left returns the files that were not collected, or not whole: up to 100 of them.
+func (c *Collector) Left() []codeexec.LeftFile { return c.left }
+
 // Files returns what was collected.
 func (c *Collector) Files() []codeexec.File { return c.files }
 
