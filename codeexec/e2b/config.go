@@ -134,15 +134,6 @@ func (c Config) template() string {
 	return cmp.Or(c.Template, os.Getenv("CUBE_TEMPLATE_ID"))
 }
 
-// checkTemplate refuses to make sandboxes of a server that was not told from
-// what.
-func (c Config) checkTemplate() error {
-	if c.Client == nil && c.template() == "" {
-		return missing("a template", "Template", "CUBE_TEMPLATE_ID")
-	}
-	return nil
-}
-
 // languages returns the normalised names, each once; nil for nil.
 func (c Config) languages() []string {
 	if c.Languages == nil {
@@ -159,8 +150,9 @@ func (c Config) languages() []string {
 
 // resolve says the configuration in the terms of package e2bexec, and connects to
 // the server. release ends the connections of an executor that could not be made;
-// that of one that was does it when it closes.
-func (c Config) resolve() (x e2bexec.Config, release func(), err error) {
+// that of one that was does it when it closes. An executor that makes sandboxes has
+// to be told from what, unless its client knows.
+func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error) {
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
 		IdleTimeout: c.IdleTimeout, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
@@ -188,6 +180,9 @@ func (c Config) resolve() (x e2bexec.Config, release func(), err error) {
 	}
 	if c.Client == nil {
 		x.Client, release, err = c.connect()
+		if err == nil && makes && c.template() == "" {
+			err = missing("a template", "Template", "CUBE_TEMPLATE_ID")
+		}
 		x.OnClose = func() error {
 			release()
 			if c.OnClose != nil {

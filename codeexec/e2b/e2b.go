@@ -65,11 +65,6 @@ const opCreate = "create executor"
 // which must run: else it fails with [cubby.CodeSandboxGone] or
 // [cubby.CodePaused]. ctx bounds the call only.
 func Create(ctx context.Context, cfg Config) (*CodeExecutor, error) {
-	if cfg.SandboxID == "" {
-		if err := cfg.checkTemplate(); err != nil {
-			return nil, execerr.Wrap(opCreate, cubby.CodeInvalidArgument, err)
-		}
-	}
 	return open(ctx, opCreate, cfg, nil)
 }
 
@@ -91,14 +86,11 @@ func Attach(ctx context.Context, cfg Config) (*CodeExecutor, error) {
 // an error, since nobody knows what the code had done; the next call gets
 // another. One that is paused is not replaced.
 func CreateOrRecreate(ctx context.Context, cfg Config, onRecreate func(oldID string)) (*CodeExecutor, error) {
-	if err := cfg.checkTemplate(); err != nil {
-		return nil, execerr.Wrap(opCreate, cubby.CodeInvalidArgument, err)
-	}
 	return open(ctx, opCreate, cfg, func(x *e2bexec.Config) { x.Recreate, x.OnRecreate = true, onRecreate })
 }
 
 func open(ctx context.Context, op string, cfg Config, change func(*e2bexec.Config)) (*CodeExecutor, error) {
-	c, release, err := cfg.resolve()
+	c, release, err := cfg.resolve(cfg.SandboxID == "" || change != nil)
 	if err != nil {
 		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}

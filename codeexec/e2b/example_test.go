@@ -115,36 +115,34 @@ func ExampleAttach() {
 // good for nothing any more.
 func ExampleCreateOrRecreate() {
 	ctx := context.Background()
-	locator := map[string]string{}
 	cfg := e2b.Config{APIURL: url(), APIKey: key(), Template: "code-interpreter-v1"}
+	first, err := e2b.Create(ctx, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locator := map[string]string{"agent": first.SandboxID()}
+	// The sandbox ends meanwhile: here at once, else for idleness.
+	if err := first.Destroy(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	cfg.SandboxID = locator["agent"]
 	ce, err := e2b.CreateOrRecreate(ctx, cfg, func(oldID string) {
-		fmt.Println("recreated")
+		fmt.Println("recreated:", oldID == locator["agent"])
 		clear(locator)
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer ce.Close()
+	defer ce.Destroy(ctx)
 	locator["agent"] = ce.SandboxID()
-
-	// The sandbox ends meanwhile: here by another executor, else for idleness.
-	other, err := e2b.Attach(ctx, e2b.Config{APIURL: url(), APIKey: key(), SandboxID: ce.SandboxID()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := other.Destroy(ctx); err != nil {
-		log.Fatal(err)
-	}
-	time.Sleep(3 * time.Second) // what was there a moment ago is not asked for again
-
 	res, err := ce.ExecuteCode(ctx, codeexec.CodeExecutionInput{Code: "print('goes on')"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	locator["agent"] = ce.SandboxID()
 	fmt.Print(res.Output)
 	// Output:
-	// recreated
+	// recreated: true
 	// goes on
 }
 

@@ -52,13 +52,10 @@ func NewPool(ctx context.Context, cfg Config, pool PoolConfig) (*Pool, error) {
 	if err == nil && cfg.SandboxID != "" {
 		err = &cubby.Error{Code: cubby.CodeInvalidArgument, Err: errors.New("one sandbox cannot be each session's"), Hint: "leave Config.SandboxID out"}
 	}
-	if err == nil {
-		err = cfg.checkTemplate()
-	}
 	if err != nil {
 		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	c, release, err := cfg.resolve()
+	c, release, err := cfg.resolve(true)
 	if err != nil {
 		return nil, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}

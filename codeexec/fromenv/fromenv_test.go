@@ -13,6 +13,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/container"
+	"github.com/cubby-sandbox/cubby/codeexec/e2b"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
 	"github.com/cubby-sandbox/cubby/codeexec/local"
 	"github.com/cubby-sandbox/cubby/codeexec/sandbox"
@@ -73,6 +74,17 @@ func TestE2B(t *testing.T) {
 		if got := isolation(t, fromenv.Config{}); got != "remote" {
 			t.Errorf("%q: %s", value, got)
 		}
+	}
+}
+
+// What the program says of a server goes before what the environment says.
+func TestE2BOfTheProgram(t *testing.T) {
+	clear(t)
+	server := testenv.Serve(t)
+	t.Setenv("E2B_API_URL", "http://127.0.0.1:1")
+	cfg := fromenv.Config{Type: fromenv.E2B, E2B: e2b.Config{APIURL: server.URL, APIKey: server.Key, Template: "base"}}
+	if got := isolation(t, cfg); got != "remote" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -5,6 +5,8 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,6 +76,52 @@ func TestPrivateCubby(t *testing.T) {
 	}
 	if err := errors.Join(e.Close(), e.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Workspaces are where the configuration says, one for each id if it says so.
+func TestWorkspaceConfiguration(t *testing.T) {
+	inputs := t.TempDir()
+	if err := os.WriteFile(filepath.Join(inputs, "in.txt"), []byte("in"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, e2b.Config{Client: private(t), WorkspaceRoot: "/tmp/elsewhere", PersistentWorkspaces: true, HostInputs: inputs, User: "root"})
+	create := func(id string) codeexec.Workspace {
+		t.Helper()
+		ws, err := e.Engine().Manager().CreateWorkspace(t.Context(), id, codeexec.WorkspacePolicy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ws
+	}
+	a := create("a")
+	if filepath.Dir(a.Path) != "/tmp/elsewhere" || create("a") != a || create("b") == a {
+		t.Errorf("got %+v, %+v, %+v", a, create("a"), create("b"))
+	}
+	stage := func(from string) error {
+		return e.Engine().FS().StageInputs(t.Context(), a, []codeexec.InputSpec{{From: "host://" + from, To: "work/in.txt"}})
+	}
+	if err := stage(filepath.Join(inputs, "in.txt")); err != nil {
+		t.Error(err)
+	}
+	if err := stage("/etc/hostname"); cubby.CodeOf(err) != cubby.CodePermissionDenied && cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("an input from elsewhere: %v", err)
+	}
+	r, err := e.Engine().Runner().RunProgram(t.Context(), a, codeexec.RunProgramSpec{Cmd: "sh", Args: []string{"-c", "id -un; cat work/in.txt"}})
+	if err != nil || r.Stdout != "root\nin" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// What says how to reach a server is none of a private Cubby's.
+func TestPrivateCubbyIsReachedByItsOwnClient(t *testing.T) {
+	for name, cfg := range map[string]e2b.Config{
+		"address": {APIURL: "http://127.0.0.1:1"}, "key": {APIKey: "k"}, "ports": {SandboxURL: "http://127.0.0.1:1"}, "domain": {Domain: "x.example"},
+		"HTTP client": {HTTPClient: http.DefaultClient},
+	} {
+		if _, err := sandbox.New(t.Context(), sandbox.Config{Executor: cfg}); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
