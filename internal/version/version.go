@@ -22,7 +22,8 @@ const Version = "0.2.0"
 
 // Build is the version with a hash of what Cubby's processes say to each other,
 // such as "0.1.0+5f3a9c0b". Builds that understand each other have the same
-// one, however they were built; see RATIONALE.md, "The same build".
+// one, however they were built. See
+// RATIONALE.md, "How do two processes know that they are of the same build?".
 var Build = sync.OnceValue(func() string { return Of(internal.Contract) })
 
 // Of is the version with a hash of the names and contents of the files, but for

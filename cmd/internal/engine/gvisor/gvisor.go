@@ -154,7 +154,7 @@ func (e *Engine) config(fixed engine.Fixed) (*config.Config, error) {
 		"host-settings": "ignore",
 		// gVisor's own placement would move this whole process on cgroup v1.
 		"ignore-cgroups": "true",
-		// Boot from our own binary; see RATIONALE.md, "gVisor is pinned".
+		// Boot from our own binary; see RATIONALE.md, "Why is gVisor pinned?".
 		"sidecar-usage-policy": "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"net-disconnect-ok":    "true",
 		// For sudo. Nothing of the host leads to root that way: its files belong
