@@ -95,7 +95,8 @@ func (m *Model) Generate(ctx context.Context, req agent.Request, stream func(age
 	if m.config.APIKey == "" && len(m.config.Header) == 0 && m.official {
 		return nil, m.endpoint.NoKey()
 	}
-	body, err := messages.Request(messages.Options{Model: m.config.Model, MaxTokens: m.config.MaxTokens, ThinkingTokens: m.config.ThinkingTokens}, req)
+	body, err := messages.Request(messages.Options{Model: m.config.Model, MaxTokens: m.config.MaxTokens,
+		ThinkingTokens: m.config.ThinkingTokens}, req)
 	if err != nil {
 		return nil, m.endpoint.BadRequest(err)
 	}

@@ -90,8 +90,10 @@ func newRoot(std stdio, open opener, program engineProgram) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(std, open), newDoctor(std, open, program), newVersion(std, program), newEngine(std, program), newServe(std, program),
-		newKeys(std, program.Keys()), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}), newList(std), newKill(std), newLogs(std))
+	root.AddCommand(newRun(std, open), newDoctor(std, open, program), newVersion(std, program),
+		newEngine(std, program), newServe(std, program),
+		newKeys(std, program.Keys()), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}),
+		newList(std), newKill(std), newLogs(std))
 	return root
 }
 

@@ -142,7 +142,8 @@ func (s suite) code(t *testing.T) {
 			}
 			for _, name := range names[language] {
 				r := run(t, e, block(name, code))
-				if r.Output != "hello 42\n" || r.Outcome != codeexec.OutcomeOK || r.ExitCode != 0 || r.Duration <= 0 || len(r.Blocks) != 1 || r.Blocks[0].Language != language {
+				if r.Output != "hello 42\n" || r.Outcome != codeexec.OutcomeOK || r.ExitCode != 0 || r.Duration <= 0 ||
+					len(r.Blocks) != 1 || r.Blocks[0].Language != language {
 					t.Errorf("%q: %+v", name, r)
 				}
 			}

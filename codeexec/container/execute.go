@@ -442,7 +442,8 @@ func (b *box) failure(op string, err error) error {
 func (b *box) unpack(ctx context.Context, argv []string, archive io.Reader, most time.Duration) error {
 	const op = "put files"
 	var said tail
-	p, err := b.run(ctx, spec{Argv: argv, Cwd: "/", Input: true, Timeout: most.Seconds(), output: func(_ bool, p []byte) { _, _ = said.Write(p) }})
+	p, err := b.run(ctx, spec{Argv: argv, Cwd: "/", Input: true, Timeout: most.Seconds(),
+		output: func(_ bool, p []byte) { _, _ = said.Write(p) }})
 	if err != nil {
 		return b.failure(op, err)
 	}

@@ -34,7 +34,8 @@ func (p *place) begin(ctx context.Context, changes *workdir.Changes) error {
 
 // collected returns the files that are new or changed, but for those of out,
 // which come back anyway, and those of the blocks.
-func (p *place) collected(ctx context.Context, changes *workdir.Changes) (files []codeexec.File, left []codeexec.LeftFile, all bool, err error) {
+func (p *place) collected(ctx context.Context, changes *workdir.Changes) (files []codeexec.File,
+	left []codeexec.LeftFile, all bool, err error) {
 	if changes == nil {
 		return nil, nil, true, nil
 	}

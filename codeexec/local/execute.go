@@ -71,7 +71,8 @@ func (e *core) enter(ctx context.Context) (leave func(), err error) {
 	return nil, err
 }
 
-func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput, b *backend.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
+func (e *core) execute(ctx context.Context, in codeexec.CodeExecutionInput,
+	b *backend.ResultBuilder) (res codeexec.CodeExecutionResult, err error) {
 	blocks := in.Blocks()
 	size := 0
 	for _, block := range blocks {

@@ -56,8 +56,10 @@ func TestNewFailsClosed(t *testing.T) {
 	}
 	t.Run("a limit that makes no sense", func(t *testing.T) {
 		testenv.CheckLeaks(t)
-		for _, l := range []codeexec.ResourceLimits{{MemoryBytes: -1}, {MemoryBytes: 1}, {MaxPIDs: 1}, {DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}} {
-			if _, err := sandbox.New(t.Context(), sandbox.Config{Executor: e2b.Config{Limits: l}}); cubby.CodeOf(err) != cubby.CodeInvalidArgument && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
+		for _, l := range []codeexec.ResourceLimits{{MemoryBytes: -1}, {MemoryBytes: 1}, {MaxPIDs: 1},
+			{DiskBytes: 64 << 20, FileSizeBytes: 1 << 20}} {
+			_, err := sandbox.New(t.Context(), sandbox.Config{Executor: e2b.Config{Limits: l}})
+			if cubby.CodeOf(err) != cubby.CodeInvalidArgument && !errors.Is(err, codeexec.ErrLimitNotEnforceable) {
 				t.Errorf("%+v: got %v", l, err)
 			}
 		}
@@ -290,7 +292,8 @@ func TestPoolTellsWhoseSandboxHasEnded(t *testing.T) {
 		}
 		r := execute(t, back(), in(id, "python", "import os; print('kept' in globals() or os.path.exists('mine'))"))
 		variables, files := r.Instance.Losses(last.Instance)
-		if r.Output != "False\n" || !r.StateLost || !r.FilesLost || !variables || !files || r.Instance.Memory <= last.Instance.Memory || r.Instance.Files <= last.Instance.Files {
+		if r.Output != "False\n" || !r.StateLost || !r.FilesLost || !variables || !files || r.Instance.Memory <= last.Instance.Memory ||
+			r.Instance.Files <= last.Instance.Files {
 			t.Errorf("%s: got %+v, before %+v", name, r, last.Instance)
 		}
 		last = execute(t, back(), in(id, "python", "kept = 1"))

@@ -78,7 +78,8 @@ type Child struct {
 // fails. Its errors have codes: fault.Incompatible for a binary of another build, that
 // of the child where that could not start, ctx's, else fault.Unavailable.
 func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
-	c := &Child{exited: make(chan struct{}), swept: make(chan struct{}), runDir: cfg.RunDir, tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
+	c := &Child{exited: make(chan struct{}), swept: make(chan struct{}), runDir: cfg.RunDir,
+		tail: &tail{out: cfg.Output}, timeout: cfg.StopTimeout}
 	defer func() {
 		if err != nil {
 			c.cleanUp()
@@ -100,7 +101,8 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	defer lifeR.Close()
 	c.life = lifeW
 
-	args := []string{handshake.Command, "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect, version.Build(), "--" + handshake.FlagRunDir, cfg.RunDir.Path}
+	args := []string{handshake.Command, "--" + handshake.FlagPrivate, "--" + handshake.FlagExpect,
+		version.Build(), "--" + handshake.FlagRunDir, cfg.RunDir.Path}
 	for _, f := range []struct{ flag, value string }{{handshake.FlagPython, cfg.Python}, {handshake.FlagNode, cfg.Node}} {
 		if f.value != "" {
 			args = append(args, "--"+f.flag, f.value)

@@ -35,9 +35,11 @@ func run1(text string) []agent.Event {
 	}
 	return append(events,
 		agent.Event{Type: agent.EventReply, Text: text},
-		agent.Event{Type: agent.EventCode, Run: 1, Language: "python", Code: "for x in [1]:  # c\n    print('a', x)", Decision: "allow", Findings: []validate.Finding{{Rule: "python.x", Decision: validate.Review, Message: "look", Line: 2}}},
+		agent.Event{Type: agent.EventCode, Run: 1, Language: "python", Code: "for x in [1]:  # c\n    print('a', x)", Decision: "allow",
+			Findings: []validate.Finding{{Rule: "python.x", Decision: validate.Review, Message: "look", Line: 2}}},
 		agent.Event{Type: agent.EventOutput, Run: 1, Stream: "stdout", Text: "a 1\n10%"}, agent.Event{Type: agent.EventOutput, Run: 1, Stream: "stdout", Text: "\r20%"},
-		agent.Event{Type: agent.EventResult, Run: 1, IsError: true, Result: &codeexec.CodeExecutionResult{ExitCode: 1, Duration: time.Second, Error: &codeexec.ExecutionError{Type: "E", Message: "m", Line: 2}}, Files: []codeexec.File{{Name: "c.png"}}},
+		agent.Event{Type: agent.EventResult, Run: 1, IsError: true, Result: &codeexec.CodeExecutionResult{ExitCode: 1,
+			Duration: time.Second, Error: &codeexec.ExecutionError{Type: "E", Message: "m", Line: 2}}, Files: []codeexec.File{{Name: "c.png"}}},
 	)
 }
 
@@ -109,9 +111,11 @@ func TestViewHostile(t *testing.T) {
 	events = append(events,
 		agent.Event{Type: agent.EventCode, Language: evil, Code: evil, Decision: "refused", Text: evil},
 		agent.Event{Type: agent.EventCode, Language: "python", Code: "x = '" + evil + "'", Findings: []validate.Finding{{Message: evil, Rule: evil, Decision: "deny"}}},
-		agent.Event{Type: agent.EventResult, Result: &codeexec.CodeExecutionResult{Blocks: []codeexec.BlockResult{{Text: evil}}, Error: &codeexec.ExecutionError{Type: evil}}, Files: []codeexec.File{{Name: evil}}},
+		agent.Event{Type: agent.EventResult, Result: &codeexec.CodeExecutionResult{Blocks: []codeexec.BlockResult{{Text: evil}},
+			Error: &codeexec.ExecutionError{Type: evil}}, Files: []codeexec.File{{Name: evil}}},
 		agent.Event{Type: agent.EventResult, Text: evil}, agent.Event{Type: agent.EventNotice, Text: evil},
-		agent.Event{Type: agent.EventToolCall, Tool: evil, Arguments: []byte(evil)}, agent.Event{Type: agent.EventToolResult, Tool: evil, Text: evil},
+		agent.Event{Type: agent.EventToolCall, Tool: evil, Arguments: []byte(evil)},
+		agent.Event{Type: agent.EventToolResult, Tool: evil, Text: evil},
 	)
 	for _, e := range events {
 		v.event(e)

@@ -273,7 +273,8 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	} else {
 		l.undo = append(l.undo, cgroups.Close)
 	}
-	eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(dir, "gv"), OverlayDir: "/var/tmp", Helper: filepath.Join(filepath.Dir(binary), "cubby-engine"), Cgroups: cgroups})
+	eng, err := gvisor.New(engine.Config{StateDir: filepath.Join(dir, "gv"), OverlayDir: "/var/tmp",
+		Helper: filepath.Join(filepath.Dir(binary), "cubby-engine"), Cgroups: cgroups})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/child"
@@ -77,6 +78,8 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // serve is the child of a supervising program.
 func serve(ctx context.Context, args []string, stderr io.Writer) int {
+	// A process that was started by a descriptor is called by its number else.
+	_ = os.WriteFile("/proc/self/comm", []byte("cubby-engine"), 0)
 	holdFile()
 	opts, err := parse(args, stderr)
 	if err != nil {

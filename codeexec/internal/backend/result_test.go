@@ -38,7 +38,8 @@ func TestResultOfExecutions(t *testing.T) {
 	if r.Output != want {
 		t.Errorf("got %q, want %q", r.Output, want)
 	}
-	if r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != 1 || !r.TimedOut || r.Limit != "time" || !r.StateLost || r.Duration != 2*time.Second {
+	if r.Outcome != codeexec.OutcomeDeadlineExceeded || r.ExitCode != 1 || !r.TimedOut ||
+		r.Limit != "time" || !r.StateLost || r.Duration != 2*time.Second {
 		t.Errorf("got %+v", r)
 	}
 	if e := r.Error; e == nil || e.Type != "ValueError" || e.Line != 3 {
@@ -62,7 +63,8 @@ func TestResultOfPrograms(t *testing.T) {
 	fmt.Fprint(k.Stdout(), "fine\n")
 	k.EndProgram(0, false, false)
 	r := b.Result()
-	if r.Outcome != codeexec.OutcomeFailed || r.Error == nil || r.Error.Type != "NameError" || r.Error.Line != 2 || strings.Count(r.Output, "NameError") != 1 || !strings.HasSuffix(r.Output, "fine\n") {
+	if r.Outcome != codeexec.OutcomeFailed || r.Error == nil || r.Error.Type != "NameError" || r.Error.Line != 2 ||
+		strings.Count(r.Output, "NameError") != 1 || !strings.HasSuffix(r.Output, "fine\n") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -106,7 +106,8 @@ func errorOf(language string, e *cubby.ExecutionError) *codeexec.ExecutionError 
 	if e == nil {
 		return nil
 	}
-	out := &codeexec.ExecutionError{Type: clip.Head(e.Name, maxErrorType), Message: clip.Head(e.Value, maxErrorMsg), Traceback: codeexec.CleanText(e.Traceback)}
+	out := &codeexec.ExecutionError{Type: clip.Head(e.Name, maxErrorType), Message: clip.Head(e.Value, maxErrorMsg),
+		Traceback: codeexec.CleanText(e.Traceback)}
 	if parsed := ParseError(language, e.Traceback); parsed != nil {
 		out.Line = parsed.Line
 	}
