@@ -25,6 +25,7 @@ type linkedEngine struct{}
 
 func newEngineProgram() engineProgram { return linkedEngine{} }
 
+func (linkedEngine) engineIsLinked()                      {}
 func (linkedEngine) Path(context.Context) (string, error) { return os.Executable() }
 func (linkedEngine) Keys() keyadmin.Admin                 { return storekeys.Admin{} }
 

@@ -85,7 +85,7 @@ func newRoot(std stdio, open opener, program engineProgram) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.Version = version.Version
-	root.SetVersionTemplate(version.Line("cubby"))
+	root.SetVersionTemplate(versionText(program))
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
