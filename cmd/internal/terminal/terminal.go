@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/cubby-sandbox/cubby/internal/escape"
 )
 
 // File is what may be a terminal: an *os.File, or what stands for one.
@@ -53,24 +55,10 @@ type Filter struct {
 
 	styled  bool // the last colour that passed was no return to none
 	midLine bool // the last character that passed did not end its line
-	state   escState
-	pending []byte // an incomplete CSI sequence
+	parser  escape.Parser
 	partial []byte // an incomplete UTF-8 character
 	out     []byte
 }
-
-type escState int
-
-const (
-	escNone      escState = iota
-	escStart              // after ESC
-	escCSI                // ESC [ …
-	escString             // ESC ] … or another string, up to BEL or ST
-	escStringEnd          // ESC within a string
-	escCharset            // ESC ( and the like: one more character
-)
-
-const maxCSI = 64 // bytes; colours are shorter
 
 // Write filters p. It reports all of p as written.
 func (s *Filter) Write(p []byte) (int, error) {
@@ -86,7 +74,7 @@ func (s *Filter) Write(p []byte) (int, error) {
 			s.partial = append([]byte(nil), text...)
 			break
 		}
-		s.rune(r, text[:size])
+		s.rune(r)
 		text = text[size:]
 	}
 	if _, err := s.w.Write(s.out); err != nil {
@@ -105,7 +93,7 @@ func (s *Filter) End() error {
 	if s.midLine {
 		end += "\n"
 	}
-	s.state, s.pending, s.partial, s.styled, s.midLine = escNone, s.pending[:0], nil, false, false
+	s.parser, s.partial, s.styled, s.midLine = escape.Parser{}, nil, false, false
 	if end == "" {
 		return nil
 	}
@@ -113,94 +101,41 @@ func (s *Filter) End() error {
 	return err
 }
 
-func (s *Filter) rune(r rune, raw []byte) {
-	switch s.state {
-	case escNone:
-		s.plain(r, raw)
-	case escStart:
-		s.state = escNone
-		switch {
-		case r == '[':
-			s.state, s.pending = escCSI, append(s.pending[:0], "\x1b["...)
-		case strings.ContainsRune("]PX^_", r):
-			s.state = escString
-		case strings.ContainsRune("()*+-./ #%", r):
-			s.state = escCharset
-		case r == 0x1b:
-			s.state = escStart
+func (s *Filter) rune(r rune) {
+	switch s.parser.Next(r) {
+	case escape.Text:
+		s.text(r)
+	case escape.Control:
+		if r == '\n' || r == '\t' || r == '\r' || r == '\b' && !s.strict {
+			s.out = append(s.out, byte(r))
+			s.midLine = r != '\n'
 		}
-	case escCharset:
-		s.state = escNone
-	case escCSI:
-		s.csi(r, raw)
-	case escString:
-		switch r {
-		case 0x07, 0x9c, 0x18, 0x1a:
-			s.state = escNone
-		case 0x1b:
-			s.state = escStringEnd
-		case '\n':
-			// Nobody writes a title of two lines: the end was forgotten, and the
-			// rest of the output must not vanish with it.
-			s.state = escNone
-			s.plain(r, raw)
-		}
-	case escStringEnd:
-		s.state = escNone
-		if r != '\\' {
-			s.state = escStart
-			s.rune(r, raw)
-		}
+	case escape.ControlSequence:
+		s.sequence(r)
 	}
 }
 
-func (s *Filter) plain(r rune, raw []byte) {
+func (s *Filter) text(r rune) {
+	s.midLine = true
 	switch {
-	case r == 0x1b:
-		s.state = escStart
-	case r == 0x9b:
-		s.state, s.pending = escCSI, append(s.pending[:0], "\x1b["...)
-	case r == 0x90 || r == 0x98 || r == 0x9d || r == 0x9e || r == 0x9f:
-		s.state = escString
-	case r == '\n' || r == '\t' || r == '\r' || r == '\b' && !s.strict:
-		s.out = append(s.out, raw...)
-		s.midLine = r != '\n'
-	case r < 0x20 || (r >= 0x7f && r < 0xa0):
+	case deceptive(r) && r > 0xffff:
+		s.out = fmt.Appendf(s.out, `\U%08x`, r)
+	case deceptive(r):
+		s.out = fmt.Appendf(s.out, `\u%04x`, r)
 	default:
-		s.midLine = true
-		switch {
-		case deceptive(r) && r > 0xffff:
-			s.out = fmt.Appendf(s.out, `\U%08x`, r)
-		case deceptive(r):
-			s.out = fmt.Appendf(s.out, `\u%04x`, r)
-		case r == utf8.RuneError:
-			s.out = append(s.out, "\uFFFD"...)
-		default:
-			s.out = append(s.out, raw...)
-		}
+		s.out = utf8.AppendRune(s.out, r)
 	}
 }
 
-func (s *Filter) csi(r rune, raw []byte) {
-	switch {
-	case r >= 0x40 && r <= 0x7e:
-		parameters := s.pending[2:]
-		keep := strings.Trim(string(parameters), "0123456789;:") == ""
-		if keep && !s.strict && (r == 'K' || r == 'm' && s.colour) {
-			s.out = append(append(s.out, s.pending...), raw...)
-			if r == 'm' {
-				s.styled = strings.Trim(string(parameters), "0") != ""
-			}
-		}
-		s.endCSI()
-	case r < 0x20 || r > 0x7e:
-		s.endCSI()
-		s.plain(r, raw)
-	case len(s.pending) < maxCSI:
-		s.pending = append(s.pending, raw...)
-	default:
-		// Too long to be a colour: swallow it to its end.
-		s.pending[len(s.pending)-1] = '?'
+func (s *Filter) sequence(r rune) {
+	parameters, whole := s.parser.Parameters()
+	digits := whole && strings.Trim(string(parameters), "0123456789;:") == ""
+	if !digits || s.strict || r != 'K' && (r != 'm' || !s.colour) {
+		return
+	}
+	s.out = append(append(append(s.out, "\x1b["...), parameters...), byte(r))
+	if r == 'm' {
+		s.styled = strings.Trim(string(parameters), "0") != ""
 	}
 }
 
@@ -211,8 +146,6 @@ func deceptive(r rune) bool {
 	return r >= 0xe0000 && r <= 0xe007f || r == 0x200b || r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e ||
 		r >= 0x2060 && r <= 0x2069 || r == 0xfeff
 }
-
-func (s *Filter) endCSI() { s.state, s.pending = escNone, s.pending[:0] }
 
 // Spinner shows on a terminal that something goes on, until there is text.
 type Spinner struct {

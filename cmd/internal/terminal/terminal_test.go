@@ -23,6 +23,9 @@ func TestSanitizer(t *testing.T) {
 		{"private parameters", "\x1b[?1049h\x1b[>4;2ma", "a"},
 		{"C1 in UTF-8", "a\u009b2Jb\u009d0;x\u009cc", "abc"},
 		{"reset and charset", "\x1bca\x1b(0b", "ab"},
+		{"character sets of many bytes", "\x1b$(Ba\x1b(%5b", "ab"},
+		{"no character set", "\x1b(\na\x1b(éb\x1b(\x1b[2Jc", "\naébc"},
+		{"no sequence", "\x1b\na\x1béb\x1b\u009b2Jc", "\naébc"},
 		{"bell and others", "a\x07\x00\x0e\x7fb", "ab"},
 		{"escape in escape", "\x1b\x1b[2Ja", "a"},
 		{"a newline ends a broken sequence", "\x1b[12\na", "\na"},
@@ -98,6 +101,11 @@ func FuzzSanitizer(f *testing.F) {
 		at = max(0, min(at, len(in)))
 		_, _ = w.Write(in[:at])
 		_, _ = w.Write(in[at:])
+		var whole bytes.Buffer
+		_, _ = (&Filter{w: &whole, colour: true}).Write(in)
+		if !bytes.Equal(out.Bytes(), whole.Bytes()) {
+			t.Errorf("cut at %d: got %q, want %q", at, out.Bytes(), whole.Bytes())
+		}
 		if !utf8.Valid(out.Bytes()) {
 			t.Errorf("not UTF-8: %q", out.Bytes())
 		}
@@ -113,8 +121,8 @@ func FuzzSanitizer(f *testing.F) {
 				t.Fatalf("%q passed", rest)
 			}
 		}
-		if len(w.pending)+len(w.partial) > 2*maxCSI {
-			t.Errorf("%d bytes are held back", len(w.pending))
+		if len(w.partial) >= utf8.UTFMax {
+			t.Errorf("%d bytes are held back", len(w.partial))
 		}
 	})
 }
