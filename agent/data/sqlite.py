@@ -6,7 +6,10 @@ def _cubby_describe(path):
     db = sqlite3.connect(Path(path).resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
     db.text_factory = lambda b: b.decode("utf-8", "replace")
     name = lambda s: '"' + s.replace('"', '""') + '"'
-    tables = db.execute("select name, type from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' order by type, name limit 61").fetchall()
+    tables = db.execute(
+        "select name, type from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%' "
+        "order by type, name limit 61"
+    ).fetchall()
     for table, kind in tables[:60]:
         t = {"name": table[:200], "kind": kind, "columns": [], "rows": -1, "keys": [], "first": []}
         out.append(t)

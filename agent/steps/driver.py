@@ -39,9 +39,10 @@ def _cubby_tests(encoded):
     def run(start):
         """Makes calls from start on; returns the next to make, None at the end."""
         p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-        lines = queue.Queue()
+        lines: queue.Queue = queue.Queue()
         reader = threading.Thread(target=read, args=(p.stdout, lines), daemon=True)
         reader.start()
+        assert p.stdin and p.stdout
         i, answered = start, False
         deadline = time.monotonic() + job["setup_seconds"]
         ready = False
@@ -56,7 +57,8 @@ def _cubby_tests(encoded):
                     raw = lines.get(timeout=max(0, deadline - time.monotonic()))
                 except queue.Empty:
                     if not ready:
-                        tell({"setup_error": {"type": "TimeoutError", "message": "the code did not end within %g seconds" % job["setup_seconds"], "line": 0}})
+                        late = "the code did not end within %g seconds" % job["setup_seconds"]
+                        tell({"setup_error": {"type": "TimeoutError", "message": late, "line": 0}})
                         return None
                     tell({"i": i, "timeout": True, "seconds": cases[i]["seconds"]})
                     return i + 1

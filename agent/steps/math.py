@@ -76,11 +76,11 @@ def _cubby_math(encoded, mark):
     })
     if hasattr(math, "lcm"):
         functions["lcm"] = fold(math.lcm, "lcm")
-    operators = {
+    operators: dict = {
         ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: multiply, ast.Div: operator.truediv,
         ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: power,
     }
-    comparisons = {
+    comparisons: dict = {
         ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
     }
 
@@ -110,7 +110,8 @@ def _cubby_math(encoded, mark):
             return node.value
         if isinstance(node, ast.Name):
             if node.id not in names:
-                raise Refused(f"{node.id[:40]} is not a number that is known here" + (": call it, with brackets" if node.id in functions else ""))
+                advice = ": call it, with brackets" if node.id in functions else ""
+                raise Refused(f"{node.id[:40]} is not a number that is known here" + advice)
             return names[node.id]
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id == "math" and node.attr in names:

@@ -26,7 +26,9 @@ def _cubby_validate(encoded, marker):
     HELP = re.compile(r"\s*(\?{1,2}\s*[A-Za-z_%][\w.\[\]'\"]*|[A-Za-z_%][\w.\[\]'\"]*\s*\?{1,2})\s*;?\s*\Z")
     PIP = re.compile(r"\s*pip3?\s+(install|uninstall|list|show|freeze|download)\b")
 
-    facts, errors, counts = [], [], {}
+    facts: list = []
+    errors: list = []
+    counts: dict = {}  # a fact, or "cut": how often
 
     def wanted(kind, name):
         """Count a fact; report whether it is to be told."""
@@ -186,7 +188,7 @@ def _cubby_validate(encoded, marker):
         return "".join(parts)
 
     def look(tree, lines):
-        names = {}  # what imports and plain assignments call things
+        names: dict = {}  # what imports and plain assignments call things
         stars, own = [], set()
 
         def place(node):
@@ -198,7 +200,8 @@ def _cubby_validate(encoded, marker):
 
         def note(kind, name, node, detail=""):
             if wanted(kind, name):
-                add(kind, name, *place(node), detail)
+                line, column = place(node)
+                add(kind, name, line, column, detail)
 
         def resolve(node):
             """Return the full name of what an expression is, or None."""
@@ -223,7 +226,8 @@ def _cubby_validate(encoded, marker):
                 if root is None and node.id in BUILTINS and node.id not in own:
                     root = "builtins." + node.id
             elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)) and node.args:
-                depth, func = 0, node.func
+                depth = 0
+                func: ast.AST = node.func
                 while isinstance(func, ast.Attribute):
                     depth, func = depth + 1, func.value
                 if depth < 4 and isinstance(func, ast.Name) and resolve(node.func) in IMPORTERS:
@@ -245,7 +249,7 @@ def _cubby_validate(encoded, marker):
                     if alias.name == "*":
                         stars.append(node.module)
                     else:
-                        names[alias.asname or alias.name] = node.module + "." + alias.name
+                        names[alias.asname or alias.name] = "%s.%s" % (node.module, alias.name)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 own.add(node.name)
         for node in nodes:
@@ -255,7 +259,7 @@ def _cubby_validate(encoded, marker):
                     names[node.targets[0].id] = name
 
         seen = set()  # parts of longer names
-        modes = {}  # names that are called as open is
+        modes: dict = {}  # names that are called as open is
         for node in nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -265,11 +269,11 @@ def _cubby_validate(encoded, marker):
                     note("relative", "." * min(node.level, 10) + (node.module or ""), node)
                     continue
                 for alias in node.names:
-                    note("import", node.module + ("" if alias.name == "*" else "." + alias.name), node)
+                    note("import", str(node.module) + ("" if alias.name == "*" else "." + alias.name), node)
             elif isinstance(node, ast.Call):
                 call(node, note, resolve, modes)
             elif isinstance(node, ast.Subscript):
-                index = node.slice.value if type(node.slice).__name__ == "Index" else node.slice
+                index = getattr(node.slice, "value") if type(node.slice).__name__ == "Index" else node.slice
                 word = text_of(index)
                 if word is not None and (DUNDER.match(word) or word in FRAMES):
                     note("dunder", word, node)
@@ -286,9 +290,9 @@ def _cubby_validate(encoded, marker):
                         note("use", name, node, modes.get(id(node), ""))
                     elif isinstance(node, ast.Name) and node.id not in own and node.id not in names:
                         for module in stars[:10]:
-                            note("use", module + "." + node.id, node, modes.get(id(node), ""))
+                            note("use", "%s.%s" % (module, node.id), node, modes.get(id(node), ""))
                     if name is not None or isinstance(node, ast.Attribute):
-                        inner = node
+                        inner: ast.AST = node
                         while name is not None and isinstance(inner, (ast.Attribute, ast.Call)):
                             if isinstance(inner, ast.Attribute):
                                 inner = inner.value

@@ -27,6 +27,12 @@ import sys
 import termios
 import time
 
+TYPE_CHECKING = False  # True for tools that read this file and do not run it
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    from walls import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, hold_limits, libc, note_limits, seal, tidy
+
 VERSION = 1
 WINDOW = 256 << 10
 CHUNK = 64 << 10
@@ -39,7 +45,7 @@ SPAWN_TIME = 10.0
 # How long what a program left running may take to end.
 SWEEP_TIME = 30.0
 
-programs = {}  # number -> Program
+programs: "Dict[int, Program]" = {}  # by number
 inbox = bytearray()
 outbox = bytearray()
 
@@ -85,7 +91,7 @@ class Program:
     def __init__(self, number, spec):
         self.number = number
         self.pid = 0
-        self.status = None  # of waitpid, once it has ended
+        self.status: "Any" = None  # of waitpid, once it has ended
         self.quiet = None  # when to give its output up after its end
         self.killed = self.timed_out = False
         self.timeout = spec.get("timeout") or 0

@@ -12,14 +12,14 @@ try:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 except Exception:
-    libc = None
+    libc = None  # type: ignore[assignment]
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 4, 22, 36
 
 try:
     import resource
 except ImportError:
-    resource = None
-limits = {}  # resource -> its soft and hard limit as the container has them
+    resource = None  # type: ignore[assignment]
+limits: dict = {}  # resource -> its soft and hard limit as the container has them
 processors = None  # that programs may run on
 
 
@@ -123,7 +123,12 @@ def tidy():
     memory and message queues. It is called when no program runs."""
     may = sys.argv[2:]
     if "ipc" in may:
-        for kind, remove in (("shm", lambda i: libc.shmctl(i, 0, None)), ("msg", lambda i: libc.msgctl(i, 0, None)), ("sem", lambda i: libc.semctl(i, 0, 0))):
+        removers = (
+            ("shm", lambda i: libc.shmctl(i, 0, None)),
+            ("msg", lambda i: libc.msgctl(i, 0, None)),
+            ("sem", lambda i: libc.semctl(i, 0, 0)),
+        )
+        for kind, remove in removers:
             try:
                 with open("/proc/sysvipc/" + kind) as f:
                     ids = [int(line.split()[1]) for line in f.readlines()[1:]]

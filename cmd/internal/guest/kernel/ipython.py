@@ -4,12 +4,18 @@ import os
 import sys
 import warnings
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from python import kernel
+
 
 class Shell:
     """Runs cells in IPython; the shell is made at the first cell, which it delays."""
 
     def __init__(self):
-        self.shell = None
+        self.shell: "Any" = None
         self.failure = None
 
     def open(self):
@@ -76,16 +82,16 @@ class Shell:
             "application/pdf", "text/latex", "application/json", "application/javascript",
         ]
         register_pictures(shell)
-        package = os.path.dirname(sys.modules["IPython"].__file__)
+        package = os.path.dirname(getattr(sys.modules["IPython"], "__file__"))
         kernel.hidden += (package + os.sep,)
         warnings.filterwarnings("ignore", "To exit: use", UserWarning)
-        self.shell = shell
+        return shell
 
     def run(self, code):
         """Run a cell; return how it failed, or None."""
         if self.shell is None:
             try:
-                self.open()
+                self.shell = self.open()
             except ImportError as e:
                 text = (
                     "IPython's shell was asked for but IPython is not installed for %s (%s)"

@@ -8,6 +8,8 @@ anything is written to the socket, which keeps text and results in order.
 Start-up is what a caller waits for, so this file holds only what every cell
 needs and imports nothing that the interpreter has not loaded already. The rest
 lives in python_*.py next to it and is loaded at first use.
+
+The files here run on Python 3.8 and later.
 """
 
 import _ast
@@ -18,6 +20,12 @@ import io
 import os
 import sys
 
+TYPE_CHECKING = False  # True for tools that read this file and do not run it
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Failure = Tuple[int, str, str, str]  # exit status, name, value and traceback
+
 SIGINT = 2
 MAX_MESSAGE = 32 << 20  # bytes of one result on the socket
 MAX_SOURCES = 16 << 20  # characters of cell source kept for tracebacks
@@ -27,11 +35,15 @@ AWAIT = getattr(_ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 FUTURES = 0x1FE0000 if sys.version_info >= (3, 9) else 0
 COROUTINE = 0x80
 
-parts = {}
+parts: "Dict[str, Any]" = {}
 
 
-def part(name):
-    """Return a sibling file as a module, compiled at its first use."""
+def part(name: str) -> "Any":
+    """Return a sibling file as a module, compiled at its first use.
+
+    It finds the session as its global name kernel, before its first line runs. The
+    files import that name only where TYPE_CHECKING holds: for tools that read them.
+    """
     module = parts.get(name)
     if module is None:
         path = os.path.join(HERE, name + ".py")
@@ -39,7 +51,7 @@ def part(name):
             source = f.read()
         module = type(sys)("_cubby_" + name)
         module.__file__ = path
-        module.kernel = kernel
+        setattr(module, "kernel", kernel)
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
         parts[name] = module
     return module
@@ -63,7 +75,7 @@ def make_reader():
             parse_constant = float
             memo = {}
 
-        scan = _json.make_scanner(Options())
+        scan = _json.make_scanner(Options())  # type: ignore
         return lambda text: scan(text, 0)[0]
     except Exception:
         import json
@@ -73,17 +85,20 @@ def make_reader():
 
 def make_quoter():
     try:
-        from _json import encode_basestring_ascii as quote
-    except ImportError:
-        from json import dumps as quote
-    return quote
+        import _json
+
+        return _json.encode_basestring_ascii
+    except (ImportError, AttributeError):
+        import json
+
+        return json.dumps
 
 
 read_json = make_reader()
 quote_ascii = make_quoter()
 
 
-def quote(text):
+def quote(text: str) -> str:
     """Return text as an ASCII JSON string; lone surrogates become U+FFFD."""
     text = str.__str__(text)
     try:
@@ -100,27 +115,27 @@ class Kernel:
         self.pid = os.getpid()
         self.part = part
         self.quote = quote
-        self.hidden = (HERE + os.sep,)  # files whose frames no traceback shows
+        self.hidden: "Tuple[str, ...]" = (HERE + os.sep,)  # files whose frames no traceback shows
         self.main = type(sys)("__main__")
         self.ns = self.main.__dict__
         self.ns["__builtins__"] = builtins
-        self.file = None  # of the cell that runs as a program
-        self.input_encoding = ("utf-8", "strict")  # with its errors, as the interpreter chose it
+        self.file: "Optional[str]" = None  # of the cell that runs as a program
+        self.input_encoding: "Tuple[str, Optional[str]]" = ("utf-8", "strict")  # with its errors, as the interpreter chose it
         self.cell = 0  # number of the cell that runs or ran last
         self.id = 0  # its id on the wire
         self.thread = _thread.get_ident()
         self.acks = False  # whether the guest answers results
-        self.sources = {}  # file name of a cell -> its text
+        self.sources: "Dict[str, str]" = {}  # file name of a cell -> its text
         self.source_size = 0
         self.flags = 0  # __future__ features in force
-        self.loop = None  # the event loop of awaiting cells
+        self.loop: "Any" = None  # the event loop of awaiting cells
         self.control = -1
         self.lock = _thread.allocate_lock()
-        self.saved = []
-        self.captured = None  # list that collects results while %%capture runs
+        self.saved: "List[Tuple[int, int, os.stat_result]]" = []
+        self.captured: "Optional[List[Dict[str, str]]]" = None  # list that collects results while %%capture runs
         self.inbox = b""
-        self.shell = None
-        self.user_site = None  # where pip installs to, until it has
+        self.shell: "Any" = None  # IPython's, for contexts that ask for it
+        self.user_site: "Optional[str]" = None  # where pip installs to, until it has
 
     # The socket.
 
@@ -138,7 +153,7 @@ class Kernel:
         output.flusher.reset()
         output.begin()
 
-    def send(self, line, ack=False):
+    def send(self, line: str, ack: bool = False) -> None:
         """Write one message, and wait until it was acted on. A signal never splits it."""
         output.flush()
         data = memoryview((line + "\n").encode("ascii"))
@@ -152,7 +167,7 @@ class Kernel:
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
-    def send_result(self, data, main):
+    def send_result(self, data: "Dict[str, str]", main: bool) -> None:
         """Send a result; data maps a MIME type to its JSON text, which is empty if it was left out."""
         if self.control < 0:
             return
@@ -178,7 +193,7 @@ class Kernel:
             ack=self.acks and not main and _thread.get_ident() == self.thread,
         )
 
-    def send_error(self, name, value, traceback):
+    def send_error(self, name: str, value: str, traceback: str) -> None:
         self.send(
             '{"ev":"error","id":%d,"name":%s,"value":%s,"traceback":%s}'
             % (self.id, quote(name), quote(value), quote(traceback))
@@ -208,18 +223,19 @@ class Kernel:
             except KeyboardInterrupt:
                 pass  # came between two cells
 
-    def execute(self, message):
+    def execute(self, message: "Dict[str, Any]") -> None:
         if message.get("op", "execute") != "execute":
             return
         self.id = message.get("id", 0)
         self.acks = message.get("ack", False)
         self.cell += 1
         output.begin()
-        undo, failure = [], None
+        undo: list = []
+        failure = None
         try:
             self.prepare(message, undo)
             _signal.signal(SIGINT, _signal.default_int_handler)
-            failure = self.guarded(message.get("code", ""), message.get("drain") and "program" in message)
+            failure = self.guarded(message.get("code", ""), bool(message.get("drain")) and "program" in message)
         except BaseException as e:  # an interrupt at the very edge, a bad directory
             failure = failure or self.describe(e)
         calm()
@@ -235,7 +251,7 @@ class Kernel:
             self.send_error(name, value, traceback)
         self.send('{"ev":"done","id":%d,"exit_code":%d}' % (self.id, status))
 
-    def prepare(self, message, undo):
+    def prepare(self, message: "Dict[str, Any]", undo: "List[Tuple]") -> None:
         os.environ.update(message.get("keep") or {})
         for name, value in (message.get("env") or {}).items():
             undo.append((os.environ.__setitem__, name, os.environ[name]) if name in os.environ
@@ -251,24 +267,24 @@ class Kernel:
         if "program" in message or "stdin" in message:
             part("python_program").enter(message, undo)
         for finder in list(sys.path_importer_cache.values()):
-            if hasattr(finder, "invalidate_caches"):
+            if finder is not None and hasattr(finder, "invalidate_caches"):
                 finder.invalidate_caches()  # a file written by the cell before is found
         self.find_user_site()
 
-    def find_user_site(self):
+    def find_user_site(self) -> bool:
         """Put the user's site-packages on sys.path once pip has made them; say if it has."""
         if not self.user_site or not os.path.isdir(self.user_site):
             return False
         before = list(sys.path)
         sys.modules["site"].addsitedir(self.user_site)
         new = [path for path in sys.path if path not in before]
-        at = [i for i, path in enumerate(before) if str(path).endswith("-packages")]
-        at = at[0] if at else len(before)  # what is upgraded there comes first
+        packages = [i for i, path in enumerate(before) if str(path).endswith("-packages")]
+        at = packages[0] if packages else len(before)  # what is upgraded there comes first
         sys.path[:] = before[:at] + new + before[at:]
         self.user_site = None
         return True
 
-    def guarded(self, code, ends):
+    def guarded(self, code: str, ends: bool) -> "Optional[Failure]":
         """Run a cell and show its figures; return how it failed, or None.
 
         ends says that it is a program that ends as one.
@@ -366,7 +382,7 @@ class Kernel:
                 lines = [line + "\n" for line in code.split("\n")]
                 linecache.cache[name] = (len(code), None, lines, name)
 
-    def describe(self, error):
+    def describe(self, error: BaseException) -> "Optional[Failure]":
         """Return (status, name, value, traceback) of an exception, None for a clean exit."""
         try:
             return part("python_errors").describe(error)
@@ -374,12 +390,12 @@ class Kernel:
             name = type(error).__name__
             return 1, name, "", "%s: <no text: %s>" % (name, type(e).__name__)
         finally:
-            error = None
+            del error
 
-    def complain(self, text):
+    def complain(self, text: str) -> None:
         output.write_error(text + "\n")
 
-    def leave(self, failure):
+    def leave(self, failure: "Optional[Failure]"):
         """End a forked child that fell off the end of the cell."""
         status = failure[0] if failure else 0
         if failure and failure[1] != "SystemExit":
@@ -556,7 +572,7 @@ def start(args):
     kernel.open()
     if sys.stdin is not None:
         kernel.input_encoding = sys.stdin.encoding, sys.stdin.errors
-    sys.stdin = sys.__stdin__ = output.Stdin()
+    sys.stdin = sys.__stdin__ = output.Stdin()  # type: ignore[assignment]
     output.open_streams(True)
     calm()
     sys.modules["_cubby_kernel"] = sys.modules["__main__"]
@@ -569,7 +585,7 @@ def start(args):
     os.environ.setdefault("MPLBACKEND", "agg")
     builtins.input = output.no_input
     builtins.print = output.print_whole
-    builtins.display = display
+    setattr(builtins, "display", display)
     sys.breakpointhook = output.no_debugger
     os.system = flushed(os.system)
     for name in AFTER:
@@ -578,14 +594,18 @@ def start(args):
     sys.meta_path.insert(0, Importer())
     sys.meta_path.append(Fallback())
     site = sys.modules.get("site")
-    if getattr(site, "ENABLE_USER_SITE", False) and site.USER_SITE and site.USER_SITE not in sys.path:
-        kernel.user_site = site.USER_SITE
+    user_site = getattr(site, "USER_SITE", None)
+    if getattr(site, "ENABLE_USER_SITE", False) and user_site and user_site not in sys.path:
+        kernel.user_site = user_site
     if "--ipython" in args:
         kernel.shell = part("ipython").Shell()
     kernel.serve()
 
 
-kernel = Kernel()
-output = part("python_output")
+kernel: Kernel = Kernel()
+if TYPE_CHECKING:
+    import python_output as output
+else:
+    output = part("python_output")
 if __name__ == "__main__":
     start(sys.argv[1:])

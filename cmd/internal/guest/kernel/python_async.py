@@ -2,6 +2,10 @@
 
 import asyncio
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 
 def adopt():
     """Make the kernel's loop the current one again (asyncio.run takes it away)."""

@@ -11,6 +11,10 @@ import sys
 from datetime import date, timezone
 from decimal import Decimal, localcontext
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 MAX_POINTS = 200000  # points of one figure; a figure with more has no chart
 UNIT = re.compile(r"\s\((.*?)\)|\[(.*?)\]")
 
@@ -73,7 +77,7 @@ def chart(ax, budget):
     if drawn_boxes(ax):
         return flat(ax, "box_and_whisker", boxes(ax, budget), boxes_lie(ax))
     if every(found, "lines", "Line2D"):
-        return with_ticks(ax, "line", [line(ax, l, budget) for l in data_lines(ax, found)])
+        return with_ticks(ax, "line", [line(ax, drawn, budget) for drawn in data_lines(ax, found)])
     found = [m for m in found if not beside_the_point(m)]
     if every(found, "collections", "PathCollection"):
         return with_ticks(ax, "scatter", [scatter(ax, m, budget) for m in found])
@@ -114,8 +118,8 @@ def data_lines(ax, lines):
         xs, ys = line.get_xdata(orig=False), line.get_ydata(orig=False)
         return len(xs) == 2 and len(ys) == 2 and (xs[0] == xs[1] or ys[0] == ys[1])
 
-    lines = [l for l in lines if l.get_transform() == ax.transData]
-    return [l for l in lines if not leads(l)] or lines
+    lines = [line for line in lines if line.get_transform() == ax.transData]
+    return [line for line in lines if not leads(line)] or lines
 
 
 # Axes.

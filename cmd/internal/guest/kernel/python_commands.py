@@ -6,6 +6,10 @@ import subprocess
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 MISSING = object()
 NETWORK_FILE = "/etc/cubby/network"  # "closed" and a sentence about it, or not there
 
@@ -67,7 +71,7 @@ def after(command, status):
         return
     kernel.find_user_site()
     for finder in list(sys.path_importer_cache.values()):
-        if hasattr(finder, "invalidate_caches"):
+        if finder is not None and hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
     if status and re.search(r"\s(install|download)\s", command):
         try:
@@ -187,7 +191,7 @@ def cell(name, args, body, row):
 
 def options(args, flags):
     """Split leading -x and -x VALUE options off; flags names those with a value."""
-    found = {}
+    found: dict = {}
     words = args
     while True:
         m = re.match(r"\s*-(\w)", words)

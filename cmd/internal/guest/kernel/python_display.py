@@ -4,6 +4,10 @@ import binascii
 import builtins
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 # Beyond these, a result keeps its text and HTML and loses the raw copy.
 MAX_JSON = 1 << 20  # characters of repr, and of JSON, of a list or dict
 MAX_PIXELS = 16000000  # of a picture; a larger one is shown smaller
@@ -389,4 +393,4 @@ def stand_in(name):
     return ModuleSpec(name, kernel.part("python_shim"), is_package=name in ("IPython", "IPython.core"))
 
 
-builtins.display.__doc__ = display.__doc__
+getattr(builtins, "display").__doc__ = display.__doc__

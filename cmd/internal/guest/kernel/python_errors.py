@@ -3,6 +3,10 @@
 import linecache
 import traceback
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 MAX_VALUE = 32 << 10  # characters of an exception's text
 MAX_TRACEBACK = 128 << 10  # characters of a traceback
 MAX_LINES = 240  # lines of a traceback
@@ -57,7 +61,8 @@ def render(error):
 
 def chain(report):
     """Yield a report and all that it was caused by or contains."""
-    todo, seen = [report], set()
+    todo = [report]
+    seen: set = set()
     while todo and len(seen) < MAX_CHAIN:
         one = todo.pop()
         if one is None or id(one) in seen:

@@ -6,6 +6,10 @@ Only code that does not compile comes here. Rewritten lines keep their numbers.
 import builtins
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 ASSIGN = re.compile(r"^(\s*)((?:[A-Za-z_][\w.\[\]'\", *]*?)\s*=\s*)([!%].*)$", re.S)
 HELP = re.compile(r"^(\s*)(\?{1,2})?\s*([A-Za-z_%][\w.\[\]'\"]*)\s*(\?{1,2})?\s*;?\s*$")
 PIP = re.compile(r"^(\s*)pip3?\s+(?:install|uninstall|list|show|freeze|download)\b")

@@ -35,7 +35,7 @@ class Stream(io.TextIOWrapper):
         io.TextIOWrapper.__init__(
             self, Buffer(raw, 65536), encoding="utf-8", errors="backslashreplace", newline="\n"
         )
-        self.mode = "w"
+        setattr(self, "mode", "w")  # which the class only declares to read
         self.lines = 0
         self.careful = self.make_careful()
         self.arm(LINES_AT_ONCE)
@@ -59,7 +59,7 @@ class Stream(io.TextIOWrapper):
     def arm(self, lines):
         """Write the next so many lines one by one."""
         self.lines = lines
-        self.write = self.careful
+        setattr(self, "write", self.careful)
 
     def close(self):
         self.usable()
@@ -127,7 +127,7 @@ class Flusher:
 
 
 flusher = Flusher()
-streams = []
+streams: list = []
 read_input = builtins.input
 print_pieces = builtins.print
 

@@ -4,6 +4,10 @@ import io
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from python import kernel
+
 
 def enter(message, undo):
     """Prepare what the cell is told; undo gets what puts back what was there."""
@@ -28,7 +32,7 @@ def open_input(path):
     raw = io.FileIO(0, "rb", closefd=False)
     raw.name = "<stdin>"
     stream = io.TextIOWrapper(io.BufferedReader(raw), encoding=encoding, errors=errors, newline="\n")
-    stream.mode = "r"
+    setattr(stream, "mode", "r")
     sys.stdin = sys.__stdin__ = stream
 
 
@@ -55,7 +59,7 @@ def finish():
             call()  # pools send their idle threads home
         pools = sys.modules.get("concurrent.futures.thread")
         if pools is not None:
-            pools._shutdown = False  # a later cell may use them
+            setattr(pools, "_shutdown", False)  # a later cell may use them
         while True:
             others = [t for t in threading.enumerate() if not t.daemon and t is not threading.current_thread()]
             if not others:

@@ -3,7 +3,14 @@
 The module itself is the loader of what it stands in for.
 """
 
-hooks = kernel.part("python_display")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import python_display as hooks
+    from python import kernel
+else:
+    hooks = kernel.part("python_display")
 
 
 def create_module(spec):
@@ -21,8 +28,9 @@ def exec_module(module):
         return
     if module.__name__ == "IPython.core":
         return
-    for cls in Data.__subclasses__() + [Data]:
-        setattr(module, "DisplayObject" if cls is Data else cls.__name__, cls)
+    module.DisplayObject = Data
+    for kind in Data.__subclasses__():
+        setattr(module, kind.__name__, kind)
     for name in ("display", "publish_display_data", "clear_output", "update_display"):
         setattr(module, name, getattr(hooks, name))
     module.DisplayHandle = hooks.Handle
@@ -51,7 +59,8 @@ class Data(object):
                 data, filename = None, data
         elif hasattr(data, "__fspath__"):
             data, filename = None, data
-        self.data, self.url, self.filename = data, url, filename
+        self.data: "Any" = data
+        self.url, self.filename = url, filename
         self.metadata, self.options = metadata or {}, options
         self.reload()
 
@@ -114,7 +123,8 @@ class JSON(Data):
             import json
 
             Data.reload(self)
-            self.data = json.loads(self.data)
+            text: "Any" = self.data
+            self.data = json.loads(text)
 
     def _repr_json_(self):
         return self.data
