@@ -219,12 +219,17 @@ func TestStreaming(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	sbx := create(t)
-	done := make(chan error, 1)
+	begun, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := sbx.RunCode(t.Context(), "import time; time.sleep(60)")
+		_, err := sbx.RunCode(t.Context(), "import time; print(1); time.sleep(60)",
+			cubby.OnStdout(func(string) { close(begun) }))
 		done <- err
 	}()
-	time.Sleep(300 * time.Millisecond)
+	select {
+	case <-begun:
+	case err := <-done:
+		t.Fatalf("the code did not begin: %v", err)
+	}
 	if err := sbx.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -380,16 +380,19 @@ func TestNewSessionAfterRestore(t *testing.T) {
 		c, gc := pair(t, g, h)
 		_, _ = c.Write([]byte("before"))
 		// The old session is left in the middle of a lot of output.
-		flood := make(chan struct{})
+		begun, flood := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(flood)
-			for {
+			for n := 0; ; n++ {
 				if _, err := gc.Write(make([]byte, 4096)); err != nil {
 					return
 				}
+				if n == 3 {
+					close(begun)
+				}
 			}
 		}()
-		time.Sleep(20 * time.Millisecond)
+		<-begun
 		h = g.restore(h)
 		if err := echo(client(t, h), 200_000, 3); err != nil {
 			t.Fatal(err)

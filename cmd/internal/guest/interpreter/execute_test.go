@@ -185,13 +185,17 @@ func TestKilledCellTakesItsProcessesAndNoOthers(t *testing.T) {
 		t.Fatal("the earlier job is gone too")
 	}
 	// A job outlives its cell and may write: nobody takes it, nobody dies of it.
-	b.run(guesttest.Call{Language: "bash", Code: "(while :; do echo noise; sleep .01; done) & echo $! > job"})
+	b.run(guesttest.Call{Language: "bash", Code: "(i=0; while :; do echo noise; echo $((++i)) > noises; sleep .01; done) & echo $! > job"})
 	job := readPID(t, filepath.Join(b.home, "job"))
 	defer func() { _ = syscall.Kill(job, syscall.SIGKILL) }()
-	time.Sleep(100 * time.Millisecond)
-	if !alive(job) {
-		t.Fatal("the job died")
-	}
+	guesttest.WaitFor(t, "ten lines of the job", func() bool {
+		if !alive(job) {
+			t.Fatal("the job died")
+		}
+		b, _ := os.ReadFile(filepath.Join(b.home, "noises"))
+		n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		return n >= 10
+	})
 }
 
 func TestKernelThatEnds(t *testing.T) {

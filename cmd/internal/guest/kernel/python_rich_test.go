@@ -130,16 +130,16 @@ func TestPythonInterrupt(t *testing.T) {
 	k := startPython(t)
 	k.run("import time, asyncio\nkept = 1")
 	for _, code := range []string{
-		"time.sleep(30)",
-		"while True: pass",
-		"await asyncio.sleep(30)",
-		"asyncio.run(asyncio.sleep(30))",
-		"!sleep 30",
-		"import subprocess; subprocess.run(['sleep', '30'])",
-		"class R:\n    def __repr__(self): time.sleep(30)\nR()",
+		"print('begun'); time.sleep(30)",
+		"print('begun')\nwhile True: pass",
+		"print('begun'); await asyncio.sleep(30)",
+		"async def main():\n    print('begun')\n    await asyncio.sleep(30)\nasyncio.run(main())",
+		"!echo begun; sleep 30",
+		"import subprocess; subprocess.run(['sh', '-c', 'echo begun; sleep 30'])",
+		"class R:\n    def __repr__(self):\n        print('begun')\n        time.sleep(30)\nR()",
 	} {
 		k.start(kernel.Request{Code: code})
-		time.Sleep(200 * time.Millisecond)
+		k.waitForStdout("begun")
 		k.interrupt()
 		began := time.Now()
 		got := k.finish()
@@ -154,10 +154,10 @@ func TestPythonInterrupt(t *testing.T) {
 	}
 	pyCell{code: "kept", text: "1"}.check(t, k)
 
-	k.start(kernel.Request{Code: "try:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('swallowed')"})
-	time.Sleep(200 * time.Millisecond)
+	k.start(kernel.Request{Code: "try:\n    print('begun')\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('swallowed')"})
+	k.waitForStdout("begun")
 	k.interrupt()
-	if got := k.finish(); got.Stdout != "swallowed\n" || got.ExitCode != 0 {
+	if got := k.finish(); got.Stdout != "begun\nswallowed\n" || got.ExitCode != 0 {
 		t.Errorf("swallowed: %+v", got)
 	}
 	k.run("import signal\nsignal.signal(signal.SIGINT, signal.SIG_DFL);")
@@ -183,6 +183,16 @@ func TestPythonLatency(t *testing.T) {
 			t.Errorf("%q: text came after %v", code, d)
 		}
 		k.finish()
+	}
+}
+
+// waitForStdout waits until what was printed starts with text.
+func (k *wireKernel) waitForStdout(text string) {
+	k.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !strings.HasPrefix(k.peekStdout(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%q was not printed: %q", text, k.peekStdout())
+		}
 	}
 }
 
