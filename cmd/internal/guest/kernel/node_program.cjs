@@ -8,7 +8,7 @@ const NULL = '/dev/null';
 
 // Makes a file the descriptor 0. Node has no dup2, but the lowest free descriptor
 // is the one that is opened.
-function lay(file) {
+function openAsStdin(file) {
   try {
     fs.closeSync(0);
   } catch (e) {
@@ -42,7 +42,7 @@ function enter(req, told) {
   }
   if (!req.stdin) return () => { process.argv = argv; };
   const own = Object.getOwnPropertyDescriptor(process, 'stdin');
-  const fd = lay(req.stdin);
+  const fd = openAsStdin(req.stdin);
   told();
   let input = null;
   Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, get: () => input || (input = stream(fd, req.stdin)) });
@@ -51,7 +51,7 @@ function enter(req, told) {
     if (input) input.on('error', () => {}).destroy();
     Object.defineProperty(process, 'stdin', own);
     if (fd !== 0) fs.closeSync(fd);
-    lay(NULL);
+    openAsStdin(NULL);
   };
 }
 

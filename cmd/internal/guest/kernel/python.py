@@ -140,9 +140,9 @@ class Kernel:
     # The socket.
 
     def open(self):
-        self.control = high(3)
+        self.control = dup_high(3)
         os.close(3)
-        self.saved = [(fd, high(fd), os.fstat(fd)) for fd in (1, 2)]
+        self.saved = [(fd, dup_high(fd), os.fstat(fd)) for fd in (1, 2)]
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=output.before_fork, after_in_child=self.after_fork_in_child)
 
@@ -238,7 +238,7 @@ class Kernel:
             failure = self.guarded(message.get("code", ""), bool(message.get("drain")) and "program" in message)
         except BaseException as e:  # an interrupt at the very edge, a bad directory
             failure = failure or self.describe(e)
-        calm()
+        ignore_interrupts()
         if os.getpid() != self.pid:
             self.leave(failure)
         try:
@@ -442,7 +442,7 @@ def silenced(text, node):
     return False
 
 
-def calm():
+def ignore_interrupts():
     """Make an interrupt between cells do nothing."""
     while True:
         try:
@@ -456,7 +456,7 @@ def ignore(signum, frame):
     pass
 
 
-def high(fd):
+def dup_high(fd):
     """Duplicate a descriptor out of the way of user code, not inheritable."""
     for target in (1000, 500, 250, 60):
         target += fd
@@ -574,7 +574,7 @@ def start(args):
         kernel.input_encoding = sys.stdin.encoding, sys.stdin.errors
     sys.stdin = sys.__stdin__ = output.Stdin()  # type: ignore[assignment]
     output.open_streams(True)
-    calm()
+    ignore_interrupts()
     sys.modules["_cubby_kernel"] = sys.modules["__main__"]
     sys.modules["__main__"] = kernel.main
     sys.argv = [""]

@@ -26,7 +26,7 @@ def enter(message, undo):
 
 
 def open_input(path):
-    lay(path)
+    open_as_stdin(path)
     kernel.send('{"ev":"input","id":%d}' % kernel.id)
     encoding, errors = kernel.input_encoding
     raw = io.FileIO(0, "rb", closefd=False)
@@ -37,13 +37,13 @@ def open_input(path):
 
 
 def close_input(current, original):
-    lay(os.devnull)
+    open_as_stdin(os.devnull)
     if sys.stdin is sys.__stdin__:
         sys.stdin = current
     sys.__stdin__ = original
 
 
-def lay(path):
+def open_as_stdin(path):
     """Make the file descriptor 0, which children inherit."""
     fd = os.open(path, os.O_RDONLY)
     if fd:

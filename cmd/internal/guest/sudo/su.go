@@ -106,7 +106,7 @@ func suMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "su: nobody has a password in this sandbox: use sudo, which asks for none")
 		return 1
 	}
-	c, err := r.becomes(accounts, os.Environ())
+	c, err := r.resolve(accounts, os.Environ())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "su:", err)
 		return 1
@@ -114,7 +114,7 @@ func suMain(args []string) int {
 	return c.become("su", accounts)
 }
 
-func (r suRequest) becomes(accounts accounts, callerEnv []string) (*command, error) {
+func (r suRequest) resolve(accounts accounts, callerEnv []string) (*command, error) {
 	user, ok := accounts.lookUp(r.user)
 	if !ok {
 		return nil, fmt.Errorf("user %s does not exist or the user entry does not contain all the required fields", r.user)
@@ -129,7 +129,7 @@ func (r suRequest) becomes(accounts accounts, callerEnv []string) (*command, err
 	old, env := newEnvironment(callerEnv), environment{}
 	c := &command{user: user, gid: user.gid, path: shell, argv: []string{filepath.Base(shell)}}
 	if r.login {
-		c.dir, c.soft = user.home, true
+		c.dir, c.dirOptional = user.home, true
 		c.argv[0] = "-" + c.argv[0]
 		if term, ok := old["TERM"]; ok {
 			env["TERM"] = term

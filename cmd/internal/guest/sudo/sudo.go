@@ -24,30 +24,30 @@ import (
 
 // command is what sudo or su is to become.
 type command struct {
-	user  passwdEntry
-	gid   int // the primary group
-	path  string
-	argv  []string
-	env   []string
-	dir   string // to change to; empty stays
-	soft  bool   // a dir that is not there is no error
-	apart bool   // in the background
+	user        passwdEntry
+	gid         int // the primary group
+	path        string
+	argv        []string
+	env         []string
+	dir         string // to change to; empty stays
+	dirOptional bool   // a dir that is not there is no error
+	background  bool   // in the background
 }
 
 // sudoRequest is a parsed command line of sudo.
 type sudoRequest struct {
-	user, group   string
-	dir           string
-	login, shell  bool
-	list          bool
-	setHome       bool
-	background    bool
-	preserveAll   bool
-	preserve      []string // variables
-	set           []string // NAME=VALUE
-	args          []string // the command
-	finished      bool     // nothing is left to do
-	finishedWords string   // and this is to be said
+	user, group  string
+	dir          string
+	login, shell bool
+	list         bool
+	setHome      bool
+	background   bool
+	preserveAll  bool
+	preserve     []string // variables
+	set          []string // NAME=VALUE
+	args         []string // the command
+	finished     bool     // nothing is left to do
+	output       string   // and this is to be said
 }
 
 const sudoUsage = `usage: sudo -h | -k | -K | -l [command] | -v | -V
@@ -70,7 +70,7 @@ var (
 func parseSudo(args []string) (sudoRequest, error) {
 	var r sudoRequest
 	r.user = "root"
-	alone := "" // an option that does its work without a command
+	standalone := "" // an option that does its work without a command
 	apply := func(name, value string) error {
 		switch name {
 		case "user":
@@ -100,11 +100,11 @@ func parseSudo(args []string) (sudoRequest, error) {
 		case "list":
 			r.list = true
 		case "help":
-			r.finished, r.finishedWords = true, sudoUsage
+			r.finished, r.output = true, sudoUsage
 		case "version":
-			r.finished, r.finishedWords = true, "Sudo version 1.9 (Cubby "+version.Version+")\n"
+			r.finished, r.output = true, "Sudo version 1.9 (Cubby "+version.Version+")\n"
 		case "validate", "remove-timestamp", "reset-timestamp":
-			alone = name
+			standalone = name
 		}
 		return nil
 	}
@@ -176,7 +176,7 @@ parsing:
 	case r.finished:
 	case r.login && r.shell:
 		return r, errors.New("you may not specify both the -i and -s options")
-	case len(r.args) == 0 && alone != "":
+	case len(r.args) == 0 && standalone != "":
 		r.finished = true
 	case len(r.args) == 0 && !r.login && !r.shell && !r.list:
 		return r, errUsage
@@ -211,7 +211,7 @@ func sudoMain(args []string) int {
 		return 1
 	}
 	if r.finished {
-		io.WriteString(os.Stdout, r.finishedWords)
+		io.WriteString(os.Stdout, r.output)
 		return 0
 	}
 	accounts := readAccounts("/etc/passwd", "/etc/group")
@@ -246,7 +246,7 @@ func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID in
 	if !ok {
 		return nil, fmt.Errorf("unknown user %s", r.user)
 	}
-	c := &command{user: user, gid: user.gid, dir: r.dir, apart: r.background}
+	c := &command{user: user, gid: user.gid, dir: r.dir, background: r.background}
 	if r.group != "" {
 		gid, ok := accounts.group(r.group)
 		if !ok {
@@ -269,7 +269,7 @@ func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID in
 			}
 		}
 		if c.dir == "" {
-			c.dir, c.soft = user.home, true
+			c.dir, c.dirOptional = user.home, true
 		}
 	}
 	// The caller's folders come first, as the toolchain may be in one of its own;
@@ -383,13 +383,13 @@ func (c *command) become(tool string, accounts accounts) int {
 	}
 	if c.dir != "" {
 		if err := os.Chdir(c.dir); err != nil {
-			if !c.soft {
+			if !c.dirOptional {
 				return fail("unable to change directory", err)
 			}
 			fmt.Fprintf(os.Stderr, "%s: unable to change directory: %v\n", tool, err)
 		}
 	}
-	if c.apart {
+	if c.background {
 		if _, err := syscall.ForkExec(c.path, c.argv, &syscall.ProcAttr{Env: c.env, Files: []uintptr{0, 1, 2},
 			Sys: &syscall.SysProcAttr{Setpgid: true}}); err != nil {
 			return fail("unable to execute "+c.path, err)

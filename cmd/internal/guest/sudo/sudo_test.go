@@ -187,7 +187,7 @@ func TestSu(t *testing.T) {
 			t.Errorf("%q: %v", c.typed, err)
 			continue
 		}
-		got, err := r.becomes(a, []string{"HOME=/somewhere", "PATH=/bin"})
+		got, err := r.resolve(a, []string{"HOME=/somewhere", "PATH=/bin"})
 		if err != nil || got.user.name != c.user || !slices.Equal(got.argv, c.argv) || got.dir != c.dir || !slices.Contains(got.env, "HOME="+c.home) {
 			t.Errorf("%q: %+v %v", c.typed, got, err)
 		}
@@ -197,7 +197,7 @@ func TestSu(t *testing.T) {
 			t.Errorf("%q: %+v", typed, r)
 		}
 	}
-	if _, err := (suRequest{user: "stranger"}).becomes(a, nil); err == nil {
+	if _, err := (suRequest{user: "stranger"}).resolve(a, nil); err == nil {
 		t.Error("a user who is not there")
 	}
 }
@@ -296,7 +296,7 @@ func FuzzParse(f *testing.F) {
 			_, _ = r.command(a, a.byUID(1000), 1000, callerEnv)
 		}
 		if r, err := parseSu(args); err == nil {
-			_, _ = r.becomes(a, callerEnv)
+			_, _ = r.resolve(a, callerEnv)
 		}
 	})
 }
