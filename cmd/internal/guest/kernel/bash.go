@@ -52,7 +52,7 @@ func BashMain() int {
 	return status
 }
 
-// bashKernel is one shell and the way to it.
+// bashKernel is one shell and the pipes and files that drive it.
 type bashKernel struct {
 	wire      io.Writer
 	code      *os.File // memory file: what to run
@@ -109,7 +109,7 @@ func runBash(shell, dir string, wire io.ReadWriter) (int, error) {
 		if err := k.readRequests(wire); err != nil && !errors.Is(err, io.EOF) {
 			slog.Error("bash kernel: read a request", "err", err)
 		}
-		// The guest is gone: so is the shell, with what runs in the foreground.
+		// The guest has closed the wire: end the shell and what runs in its foreground.
 		_ = syscall.Kill(-k.pid, syscall.SIGKILL)
 	}()
 	// Ends with the shell: a background job does not have this descriptor.
@@ -232,7 +232,7 @@ func (k *bashKernel) readAnswers(r io.Reader) error {
 	return lines.Err()
 }
 
-// greet tells a shell that starts whether there is a state to take over.
+// greet tells a shell that starts whether the one before it left a state to restore.
 func (k *bashKernel) greet() error {
 	end, err := k.state.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -266,7 +266,8 @@ func (k *bashKernel) onInterrupt() {
 	switch {
 	case k.id == 0:
 	case !k.started:
-		// The shell would drop the order as well, or run it after all.
+		// A signal now could make the shell drop the order, or come before the code
+		// runs and be lost: it is sent when the shell has read the order.
 		k.interrupt = true
 	default:
 		_ = syscall.Kill(-k.pid, syscall.SIGINT)
@@ -285,7 +286,7 @@ func (k *bashKernel) send(e Event) error {
 }
 
 // bashKeep returns the commands that set variables for good. Their names are ones
-// that Bash can hold.
+// that Bash can hold as variables.
 func bashKeep(vars map[string]string) string {
 	var set strings.Builder
 	for n, value := range vars {
@@ -295,8 +296,8 @@ func bashKeep(vars map[string]string) string {
 }
 
 // bashEnv returns the commands that set the environment and folder of one call,
-// and those that put back what was there. A name that Bash cannot hold is left
-// out, with a word on stderr.
+// and those that restore them. A name that Bash cannot hold is left out, with a
+// message on stderr.
 func bashEnv(env map[string]string, cwd string) (setup, teardown string) {
 	var set, reset strings.Builder
 	names := make([]string, 0, len(env))

@@ -2,9 +2,9 @@
 // how to start one.
 //
 // A kernel is a process that keeps the state of a programming language between
-// calls. It has /dev/null as standard input (but see Request.Stdin), pipes as standard output and error
-// (the code and its children write there directly) and, on descriptor 3, one end
-// of a stream socket that carries one JSON object a line: requests in, events out
+// calls. It has /dev/null as standard input (but see [Request.Stdin]), pipes as
+// standard output and error (the code and its children write there directly) and,
+// on descriptor 3, one end of a stream socket that carries one JSON object a line: requests in, events out
 // (see [Request] and [Event]). A kernel runs one request at a time and survives a
 // SIGINT, which ends the request that is running.
 //
@@ -52,7 +52,7 @@ type Request struct {
 	ID int64 `json:"id"`
 	// Code is the source, without NUL bytes.
 	Code string `json:"code"`
-	// TypeScript says that JavaScript's kernel is to erase the types of Code first.
+	// TypeScript asks the JavaScript kernel to erase the types of Code first.
 	TypeScript bool `json:"typescript,omitempty"`
 	// Keep is set before the code runs, and stays.
 	Keep map[string]string `json:"keep,omitempty"`
@@ -61,15 +61,16 @@ type Request struct {
 	// Cwd is the working directory for this call alone; empty leaves it as it is.
 	Cwd string `json:"cwd,omitempty"`
 	// Drain asks JavaScript to answer "done" only when nothing is pending any
-	// more, timers and sockets included, as `node file.js` ends. Python waits for
-	// its threads and calls what atexit knows if there is a Program, too. Bash
+	// more, timers and sockets included, as `node file.js` ends. If there is a
+	// Program, Python waits for its threads and calls atexit's functions. Bash
 	// ignores it.
 	Drain bool `json:"drain,omitempty"`
-	// Program says what the code takes itself for; nil is a cell of no name.
+	// Program is the name and the arguments that the code sees as its own; nil is
+	// a cell without them.
 	Program *Program `json:"program,omitempty"`
 	// Stdin is a file that is the standard input for this call; empty means that
-	// there is none. The kernel says "input" once it has opened it: until then
-	// somebody must hold a named pipe open for writing.
+	// there is none. The kernel sends "input" once it has opened it. If it is a
+	// named pipe, the caller holds it open for writing until then.
 	Stdin string `json:"stdin,omitempty"`
 	// Ack says that each result but a main one is answered with OpAck: the
 	// kernel waits for it before code goes on to print.
@@ -89,15 +90,15 @@ type Program struct {
 // OpAck is the Op of the answer to a result.
 const OpAck = "ack"
 
-// OpInterrupt is the Op of what the JavaScript kernel gets to end the request with
-// that ID, and SignalDelay later, if it has not, a SIGINT: see node.cjs. The other
-// kernels get the signal alone.
+// OpInterrupt asks the JavaScript kernel to end the request with that ID. If it has
+// not ended SignalDelay later, the kernel gets a SIGINT: see node.cjs. The other
+// kernels get only the signal.
 const (
 	OpInterrupt = "interrupt"
 	SignalDelay = 100 * time.Millisecond
 )
 
-// Event is what a kernel says. Which fields are set depends on Ev.
+// Event is a message from a kernel. Which fields are set depends on Ev.
 type Event struct {
 	// Ev is "ready" (once), "input" (see Request.Stdin), "result", "error", or
 	// "done" (last of a request).
@@ -156,7 +157,7 @@ func Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Python starts our light kernel or, if ipython is true, the one around IPython's
+// Python starts the kernel of python.py, which needs no package, or, if ipython is true, the one around IPython's
 // shell, which must be installed.
 func Python(interpreter, dir string, ipython bool) Command {
 	args := []string{"-u", path.Join(dir, "python.py")}

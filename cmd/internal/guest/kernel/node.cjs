@@ -23,7 +23,7 @@ const { pathToFileURL } = require('url');
 const { jsonOf } = require('./node_json.cjs');
 const { rewrite } = require('./node_rewrite.cjs');
 
-// The code may replace any global, and we must go on.
+// The code may replace any global; the kernel keeps the ones it needs.
 const { process, Buffer, JSON, Object, Array, Map, Set, Error, Promise, String, Number, Math, Symbol, Atomics, Infinity } = globalThis;
 const { setImmediate, clearImmediate, Int32Array, SharedArrayBuffer } = globalThis;
 
@@ -146,8 +146,7 @@ function inspect(value) {
   }
 }
 
-// JSON that is text already.
-// Text that is JSON already; null for a value that is too large.
+// Text that is already JSON; null stands for a value that is too large.
 class Raw {
   constructor(json) {
     this.json = json;
@@ -212,7 +211,8 @@ function sendResult(main, data) {
   if (!main && cell && cell.ack) awaitAck();
 }
 
-// Waits until the guest has taken a result, lest what is printed next overtake it.
+// Waits until the guest has taken a result, so that text which is printed next does
+// not overtake it.
 // Nothing but an interrupt can come meanwhile: the guest sends one request at a time.
 function awaitAck() {
   const byte = Buffer.alloc(1);
@@ -238,7 +238,7 @@ function awaitAck() {
 }
 
 // display(value) shows a value that is not the cell's last; a plain object whose
-// keys are MIME types is shown as what it says.
+// keys are MIME types is taken for a MIME bundle.
 function display(value) {
   const keys = isObject(value) && !util.types.isProxy(value) ? Object.keys(value) : [];
   if (keys.length && keys.every((k) => /^[a-z]+\/[\w.+-]+$/.test(k))) {
@@ -306,7 +306,7 @@ function interrupted() {
   return { name: 'Interrupted', value: 'execution interrupted', traceback: 'Interrupted: execution interrupted' };
 }
 
-// V8 words the complaint, acorn knows the place.
+// The message is V8's, as users know it; the position is acorn's, the parser's.
 function syntaxError(src, cellName, err) {
   const file = programFile || cellName;
   let message = err.message.replace(/ \(\d+:\d+\)$/, '');
@@ -398,7 +398,7 @@ function execute(req) {
     ack: req.ack === true,
     finish(error) {
       if (!cell || cell.id !== req.id) return;
-      // A program is told that it ends; once, whatever comes of it.
+      // A program gets its 'exit' event once, also if a listener throws.
       if (req.program && req.drain && !me.told) {
         me.told = true;
         try {
@@ -433,8 +433,8 @@ function execute(req) {
   run(me, file, code, req).catch((e) => me.finish(describeThrown(e)));
 }
 
-// A script that ends in setTimeout(...) has nothing to show for it, nor has a
-// program that ends in process.stdin.on(...) or server.listen(...).
+// The value of setTimeout(...) as the last expression of a cell is not shown, nor is
+// that of process.stdin.on(...) or server.listen(...) in a program.
 function isTimer(value) {
   return isObject(value) && !util.types.isProxy(value) && (value instanceof Timeout || value instanceof Immediate);
 }
@@ -454,7 +454,8 @@ async function run(me, file, code, req) {
     if (e && e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') clearAsyncIds();
     throw e;
   }
-  // With nothing left that could wake us, the answer would never come: see beforeExit.
+  // If the event loop runs empty, nothing can settle what the cell awaits. The wire
+  // would keep it alive; beforeExit then ends the cell.
   wire.unref();
   if (code.async) ({ value } = { value: await value });
   if (code.shows && util.types.isPromise(value)) value = await value;
@@ -464,7 +465,7 @@ async function run(me, file, code, req) {
     if (cell === me) sendResult(true, data);
   }
   me.finished = true;
-  // Rejections that nobody handles are told after this turn.
+  // Node reports unhandled rejections after this turn of the event loop.
   if (!req.drain) setImmediate(() => me.finish(null));
 }
 
@@ -485,7 +486,7 @@ function stray(err) {
   try {
     writeAll(2, `Uncaught ${describe(err).traceback}\n`);
   } catch (e) {
-    // Nobody listens.
+    // Standard error is closed: there is nowhere to report it.
   }
 }
 process.on('uncaughtException', stray);
@@ -500,7 +501,7 @@ Object.defineProperty(globalThis, '$cubby', {
     run(f) {
       const p = f();
       p.catch(() => {}); // we look at it in a moment
-      // What needs no event runs here, where SIGINT can stop it.
+      // Continuations that wait for no event run here, where SIGINT can stop them.
       if (tick) tick.call(process);
       return p;
     },
@@ -530,7 +531,7 @@ wire.on('data', (chunk) => {
   }
   if (chunk.length) parts.push(chunk);
 });
-// Without the guest there is nobody to run for.
+// The guest has closed the wire or ended: so does the kernel.
 wire.on('end', () => process.reallyExit(0));
 wire.on('error', () => process.reallyExit(0));
 send({ ev: 'ready' });

@@ -1,7 +1,7 @@
 'use strict';
 // JSON of JavaScript values, as text: bigints keep their digits, dates, maps and sets
 // have a form, and what JSON has no number for (NaN, Infinity) is null. The code may
-// replace any global, and this must go on.
+// replace any global; this file keeps the ones it needs.
 
 const { types } = require('util');
 const { Array, Buffer, Date, JSON, Map, Number, Object, Set } = globalThis;
@@ -11,8 +11,8 @@ const MAX_DEPTH = 250;
 class NoForm extends Error {}
 class TooLarge extends Error {}
 
-// The JSON of a value; undefined if it has none that says what the value is, null if it
-// is larger than limit, in characters about.
+// The JSON of a value; undefined if JSON cannot represent it, null if it is larger
+// than about limit characters.
 function jsonOf(value, limit) {
   const room = { left: limit };
   try {

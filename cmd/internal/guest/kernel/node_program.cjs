@@ -1,13 +1,13 @@
 'use strict';
-// A cell that runs as a program does: with a name, arguments, input and an end.
+// A cell that runs as a program: with a name, arguments and standard input.
 
 const fs = require('fs');
 const net = require('net');
 
 const NULL = '/dev/null';
 
-// Makes a file the descriptor 0. Node has no dup2, but the lowest free descriptor
-// is the one that is opened.
+// Opens a file as descriptor 0. Node has no dup2, but open returns the lowest
+// descriptor that is free.
 function openAsStdin(file) {
   try {
     fs.closeSync(0);
@@ -17,12 +17,14 @@ function openAsStdin(file) {
   return fs.openSync(file, 'r');
 }
 
-// Node's own process.stdin is made once and for all, for the first input.
+// A stream over descriptor fd in place of process.stdin, which Node makes only once
+// and would keep for the next call.
 function stream(fd, file) {
   if (file === NULL) return Object.assign(new fs.ReadStream(null, { fd, autoClose: false }), { fd });
   const s = new net.Socket({ fd, readable: true, writable: false, manualStart: true });
   s.fd = fd;
-  // It must not keep the program alive before somebody listens, nor after a pause.
+  // A stream that nothing reads from, or that is paused, must not keep the event
+  // loop alive.
   const rest = () => {
     if (!s._handle || s.readableFlowing) return;
     s._handle.reading = s._readableState.reading = false;
@@ -33,7 +35,8 @@ function stream(fd, file) {
   return s;
 }
 
-// Prepares what the cell is told, and returns what puts back what was there.
+// Sets the cell's arguments and input, and returns a function that restores what
+// they replace. told is called once the input is open.
 function enter(req, told) {
   const argv = process.argv;
   if (req.program) {

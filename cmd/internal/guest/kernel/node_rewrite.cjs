@@ -3,15 +3,14 @@
 // lines and never adding one: let, const, class and import at the top level become
 // assignments to properties of globalThis (so that they last, and may be declared
 // again), and a cell with await or import at its top level becomes an async
-// function. Edits.column maps positions
-// in stack traces back.
+// function. Edits.column maps positions in stack traces back.
 
 // Node's own parser, which --expose-internals gives: it knows just the language
 // that this Node runs.
 const acorn = require('internal/deps/acorn/acorn/dist/acorn');
 const walk = require('internal/deps/acorn/acorn-walk/dist/walk');
 
-// The code may replace any global, and we must go on.
+// The code may replace any global; the kernel keeps the ones it needs.
 const { Set, Math } = globalThis;
 
 const ACORN = {
@@ -33,7 +32,7 @@ function names(pattern, into) {
   }
 }
 
-// A text with edits, which knows where each of its characters came from.
+// A text with edits, and where in the original each of its characters stood.
 class Edits {
   constructor(src) {
     this.src = src;
@@ -175,7 +174,8 @@ function rewrite(src) {
       }
     }
   }
-  // What is deeper: var in blocks (a function would keep it), import() and import.meta.
+  // Below the top level: var in blocks (inside an async function it would be local),
+  // import() and import.meta.
   const top = new Set(ast.body.map((n) => n.declaration || n));
   walk.fullAncestor(ast, (node, ancestors) => {
     if (node.type === 'ImportExpression') edits.put(node.start, node.start + 6, '$cubby.import');

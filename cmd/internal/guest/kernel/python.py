@@ -184,8 +184,8 @@ class Kernel:
                 data["text/plain"] = text[:-1] + quote("\n" + note)[1:]
         body = ",".join(quote(k) + ":" + v for k, v in data.items() if v)
         left_out = ",".join(quote(k) for k, v in data.items() if not v)
-        # What is printed next must not overtake it: the pipes know nothing of
-        # the socket. Nothing is printed after the main result.
+        # Text that is printed next goes through the pipes, which could be read before
+        # the socket: so wait for the answer. Nothing is printed after the main result.
         self.send(
             '{"ev":"result","id":%d,"main":%s,"data":{%s}%s}'
             % (self.id, "true" if main else "false", body, left_out and ',"left_out":[%s]' % left_out),
@@ -236,14 +236,14 @@ class Kernel:
             self.prepare(message, undo)
             _signal.signal(SIGINT, _signal.default_int_handler)
             failure = self.guarded(message.get("code", ""), bool(message.get("drain")) and "program" in message)
-        except BaseException as e:  # an interrupt at the very edge, a bad directory
+        except BaseException as e:  # an interrupt before guarded() or after it, a bad directory
             failure = failure or self.describe(e)
         ignore_interrupts()
         if os.getpid() != self.pid:
             self.leave(failure)
         try:
             self.restore(undo, failure)
-        except Exception as e:  # user code left something very odd behind
+        except Exception as e:  # user code replaced what restore() works with
             failure = failure or self.describe(e)
         status = 0
         if failure:
@@ -443,13 +443,13 @@ def silenced(text, node):
 
 
 def ignore_interrupts():
-    """Make an interrupt between cells do nothing."""
+    """Make SIGINT do nothing, from the end of a cell until the next one."""
     while True:
         try:
             _signal.signal(SIGINT, ignore)
             return
         except KeyboardInterrupt:
-            pass  # the one that was already on its way
+            pass  # one that was pending
 
 
 def ignore(signum, frame):
@@ -457,7 +457,7 @@ def ignore(signum, frame):
 
 
 def dup_high(fd):
-    """Duplicate a descriptor out of the way of user code, not inheritable."""
+    """Duplicate a descriptor to a high number, not inheritable, so that user code does not meet it."""
     for target in (1000, 500, 250, 60):
         target += fd
         try:
@@ -479,7 +479,7 @@ def display(*objects, **options):
 
 
 def after_subprocess(module):
-    """Text that was printed before a child starts comes before the child's."""
+    """Flush before each child starts, so that text printed before it comes before the child's."""
     start = module.Popen._execute_child
 
     def _execute_child(self, *args, **kwargs):
@@ -490,7 +490,7 @@ def after_subprocess(module):
 
 
 def after_multiprocessing(module):
-    """Keep fork where newer versions start afresh: only it knows the cells' functions."""
+    """Keep fork as the default, which 3.14 changed: only a forked child has the functions of cells."""
     if sys.version_info >= (3, 14):
         module._default_context = module.DefaultContext(module._concrete_contexts["fork"])
 

@@ -1,4 +1,4 @@
-"""Cells that await: one event loop lasts as long as the kernel."""
+"""Cells that await: they share one event loop, which lasts as long as the kernel."""
 
 import asyncio
 

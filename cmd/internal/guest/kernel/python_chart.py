@@ -1,9 +1,9 @@
-"""What a matplotlib figure shows, as data: E2B's charts beside the picture.
+"""What a matplotlib figure shows, as data: E2B's charts, which are sent with the picture.
 
 A chart is {type, title, elements} and, where there are axes to read, their labels,
 units, ticks and scales. Values that JSON has no form for become null. What E2B's
-extractor (the package e2b_charts) makes of a figure is followed, down to the names of
-what has no label, except where it loses data or fails: tests tell the cases.
+extractor (the package e2b_charts) makes of a figure is the same here, down to the names
+of what has no label, except where it loses data or fails; the tests list those cases.
 """
 
 import re
@@ -43,7 +43,7 @@ class Budget(object):
 
 
 def helper(ax):
-    """Report whether axes only explain others, as those of a colour bar do."""
+    """Report whether axes are an aid to others, as a colour bar is."""
     return getattr(ax, "_colorbar", None) is not None or getattr(ax, "_label", "") == "<colorbar>"
 
 
@@ -52,7 +52,7 @@ def shown(ax):
 
 
 def marks(ax):
-    """Return what was drawn into axes, without words."""
+    """Return the artists drawn into axes, except texts."""
     text = sys.modules["matplotlib.text"].Text
     children = getattr(ax, "_children", None)
     if children is None:  # before matplotlib 3.5
@@ -62,7 +62,7 @@ def marks(ax):
 
 
 def error_bars(ax):
-    """Return what error bars are drawn with, without the line that they are about."""
+    """Return the artists of error bars, without the data line that they belong to."""
     found = []
     for container in ax.containers:
         if type(container).__name__ == "ErrorbarContainer":
@@ -97,7 +97,7 @@ def every(found, module, name):
 
 
 def beside_the_point(mark):
-    """Report whether a mark only leads the eye: a straight line, a shadow."""
+    """Report whether a mark holds no data of its own: a straight guide line, a shadow."""
     if isinstance(mark, sys.modules["matplotlib.collections"].LineCollection):
         return True
     if isinstance(mark, sys.modules["matplotlib.patches"].Shadow):
@@ -108,10 +108,10 @@ def beside_the_point(mark):
 
 
 def data_lines(ax, lines):
-    """Return the lines without those that only lead the eye, such as axhline's.
+    """Return the lines that hold data, without guide lines such as axhline's.
 
-    E2B takes each level or upright line between two points for one. Where a figure has
-    no other, they are what it is about.
+    Like E2B, take each horizontal or vertical line between two points for a guide line.
+    A figure that has only such lines is about them: then all are returned.
     """
 
     def leads(line):
@@ -126,7 +126,7 @@ def data_lines(ax, lines):
 
 
 def flat(ax, kind, elements, lying=False):
-    """Return a chart with labelled axes; those of one that lies change places."""
+    """Return a chart with labelled axes; for horizontal bars or boxes the axes are swapped."""
     x, y = text_of(ax.xaxis.label), text_of(ax.yaxis.label)
     if lying:
         x, y = y, x
@@ -295,7 +295,7 @@ def rounded(value, least):
 def line(ax, mark, budget):
     xs, ys = mark.get_xdata(orig=False), mark.get_ydata(orig=False)
     pairs = points(ax, zip(xs, ys), len(xs), budget)
-    # As they were plotted they say more than as they were drawn.
+    # The values as plotted hold more (dates, categories) than the positions as drawn.
     for i, values in enumerate((mark.get_xdata(), mark.get_ydata())):
         if len(values) == len(pairs):
             for pair, value in zip(pairs, values):

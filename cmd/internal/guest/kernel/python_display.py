@@ -129,7 +129,7 @@ def is_instance_of(value, module, name):
 
 
 def has_everything(value):
-    """Report whether an object answers to any attribute (a mock, a proxy)."""
+    """Report whether an object claims to have any attribute (a mock, a proxy)."""
     try:
         getattr(value, CANARY)
         return True
@@ -181,7 +181,7 @@ def from_mimebundle(value):
 
 
 def json_of(value, size):
-    """Return a list or dict, whose repr has a size, as JSON; None if it has no such form."""
+    """Return a list or dict as JSON, given the size of its repr; None if JSON cannot represent it."""
     if size > MAX_JSON:
         return LEFT_OUT
     try:
@@ -234,7 +234,7 @@ def show_figures():
 
 
 def image_bundle(image):
-    """Return the bundle of a PIL image; text alone if there is nothing to see in it."""
+    """Return the bundle of a PIL image; only text if it cannot be encoded."""
     data = {"text/plain": repr(image)}
     try:
         data["image/png"] = image_png(image)
@@ -277,11 +277,11 @@ def smaller(image, factor):
     return image.resize((width, height), reducing_gap=2.0) if mode == image.mode else image.convert(mode).resize((width, height))
 
 
-# What display-minded packages offer, sent our way.
+# The display functions of packages, replaced by the kernel's.
 
 
 def adopt(module):
-    """Point a freshly imported package at the kernel."""
+    """Replace a freshly imported package's ways of display by the kernel's."""
     name = module.__name__
     if name == "matplotlib":
         adopt_matplotlib(module)
@@ -306,7 +306,7 @@ def show_image(image, title=None, **options):
 
 
 def adopt_images(module):
-    """Show what is shown, and what is saved to a path: E2B's ways."""
+    """Make an image a result when it is shown or saved to a path, as E2B does."""
     write = module.Image.save
 
     def save(self, fp, format=None, **params):
@@ -328,7 +328,7 @@ def adopt_matplotlib(matplotlib):
     choose = matplotlib.use
 
     def use(backend, *args, **options):
-        """Select a backend; those that need a display are passed over."""
+        """Select a backend, unless it needs a display: then keep the present one."""
         name = str(backend).lower()
         if name in WINDOWLESS or name.startswith("module://"):
             return choose(backend, *args, **options)

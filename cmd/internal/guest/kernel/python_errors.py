@@ -60,7 +60,7 @@ def render(error):
 
 
 def chain(report):
-    """Yield a report and all that it was caused by or contains."""
+    """Yield a report, its causes and contexts, and the members of its groups."""
     todo = [report]
     seen: set = set()
     while todo and len(seen) < MAX_CHAIN:
@@ -74,7 +74,7 @@ def chain(report):
 
 
 def strip(tb):
-    """Drop what leads from the kernel to the first line of a cell."""
+    """Drop the frames between the kernel and the first line of a cell."""
     first = tb
     while first is not None:
         name = first.tb_frame.f_code.co_filename

@@ -15,11 +15,11 @@ LISTED = ("set", "frozenset", "range", "deque", "dict_keys", "dict_values")
 
 
 class TooLarge(TypeError):
-    """Says that a value has more than its form may hold."""
+    """Raised when the JSON of a value would exceed its limit."""
 
 
 def text_of(value):
-    """Return a value as JSON, without spaces and in ASCII; TypeError if it has no such form."""
+    """Return a value as JSON, in ASCII without spaces; raise TypeError if JSON cannot represent it."""
     room = Room()
     write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=room.form)
     try:
@@ -41,7 +41,7 @@ def cells(values):
 
 
 def cell(value):
-    """Return a value of a frame; one that has no form of its own becomes its text."""
+    """Return a value of a data frame; one that JSON cannot represent becomes its text."""
     kind = type(value)
     if kind is float:
         return value if value - value == 0 else None  # neither nan nor infinite
@@ -87,7 +87,7 @@ class Room:
         return self.tree(self.form(value), depth + 1)
 
     def form(self, value):
-        """Return what stands for a value that JSON does not have."""
+        """Return the JSON representation of a value of a type that JSON does not have."""
         kind = type(value).__name__
         if is_a(value, "numpy", "ndarray", "generic"):
             return self.array(value)

@@ -91,7 +91,7 @@ class Flusher:
             self.running = True
             try:
                 _thread.start_new_thread(self.run, ())
-            except RuntimeError:  # no thread to be had: the end of the cell flushes
+            except RuntimeError:  # no thread can be started: flush now
                 self.running = False
                 flush()
 
@@ -137,7 +137,7 @@ def flush():
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            pass  # closed or replaced by user code: its own affair
+            pass  # closed or replaced by user code
 
 
 class NoInput(EOFError, RuntimeError):
@@ -236,7 +236,7 @@ print_whole.__doc__ = print_pieces.__doc__
 
 
 def begin():
-    """Let the cell that begins, or a forked child, write its first lines at once."""
+    """Reset the count of lines that are written at once, for a new cell or a forked child."""
     for stream in streams:
         stream.arm(LINES_AT_ONCE)
 

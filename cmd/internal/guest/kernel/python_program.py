@@ -1,4 +1,4 @@
-"""Cells that run as a program does: with a name, arguments, input and an end."""
+"""Cells that run as a program: with a name, arguments and standard input, and with atexit at their end."""
 
 import io
 import os
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def enter(message, undo):
-    """Prepare what the cell is told; undo gets what puts back what was there."""
+    """Set the cell's name, arguments and input; append to undo the calls that restore what they replace."""
     program = message.get("program")
     if program is not None:
         file = program.get("file")
@@ -44,7 +44,7 @@ def close_input(current, original):
 
 
 def open_as_stdin(path):
-    """Make the file descriptor 0, which children inherit."""
+    """Open a file as descriptor 0, which child processes inherit."""
     fd = os.open(path, os.O_RDONLY)
     if fd:
         os.dup2(fd, 0)
@@ -52,11 +52,11 @@ def open_as_stdin(path):
 
 
 def finish():
-    """End as an interpreter does: after its threads, with what atexit knows."""
+    """End as the interpreter does: wait for non-daemon threads, then call atexit's functions."""
     threading = sys.modules.get("threading")
     if threading is not None:
         for call in reversed(getattr(threading, "_threading_atexits", [])):
-            call()  # pools send their idle threads home
+            call()  # executors end their idle threads
         pools = sys.modules.get("concurrent.futures.thread")
         if pools is not None:
             setattr(pools, "_shutdown", False)  # a later cell may use them

@@ -17,8 +17,8 @@ type passwdEntry struct {
 }
 
 // accounts are the users and groups of a sandbox as its files name them. Code
-// that became root may have written anything there; lines that make no sense are
-// passed over.
+// that became root may have written anything there; lines that cannot be parsed are
+// ignored.
 type accounts struct {
 	users  []passwdEntry
 	groups []groupEntry
@@ -30,7 +30,8 @@ type groupEntry struct {
 	members []string
 }
 
-// maxAccountFile is how much of a file of users or groups is read.
+// maxAccountFile is the size, in bytes, beyond which a file of users or groups is
+// taken for empty.
 const maxAccountFile = 1 << 20
 
 func readAccounts(passwd, group string) accounts {
@@ -80,8 +81,8 @@ func (p passwdEntry) complete() passwdEntry {
 	return p
 }
 
-// lookUp returns the user of a name, or of a number written #1000, who need not
-// be in the file.
+// lookUp returns the user with a name, or with a number written #1000. A number need
+// not be in the file.
 func (a accounts) lookUp(name string) (passwdEntry, bool) {
 	if number, ok := strings.CutPrefix(name, "#"); ok {
 		uid, err := parseID(number)

@@ -22,8 +22,8 @@ type suRequest struct {
 
 const suUsage = "usage: su [-] [-lmp] [-c command] [-s shell] [user [arg ...]]\n"
 
-// parseSu reads su's arguments, without argv[0]. Options may stand behind the
-// user's name.
+// parseSu reads su's arguments, without argv[0]. Options may follow the user's
+// name.
 func parseSu(args []string) (suRequest, error) {
 	r := suRequest{user: "root"}
 	var words []string
@@ -88,8 +88,8 @@ func parseSu(args []string) (suRequest, error) {
 	return r, nil
 }
 
-// suMain is su, for root: nobody has a password here. It returns the exit status
-// if it did not become the shell.
+// suMain runs su. Only root can use it: users of a sandbox have no passwords. It
+// returns only if no shell was executed in its place, with the exit status.
 func suMain(args []string) int {
 	r, err := parseSu(args)
 	if err != nil {
@@ -114,6 +114,7 @@ func suMain(args []string) int {
 	return c.become("su", accounts)
 }
 
+// resolve returns what the request executes for a caller with this environment.
 func (r suRequest) resolve(accounts accounts, callerEnv []string) (*command, error) {
 	user, ok := accounts.lookUp(r.user)
 	if !ok {

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package sudo is the sudo and the su of a sandbox. A sandbox is one trust domain:
-// everybody in it may become root, without a password and without a policy. These
-// programs ask nothing and keep no time stamps; they change user, make the
-// environment that the real ones make, and become the command. The command keeps
-// the process, so that exit status, standard streams, terminal, job control and
-// signals are the caller's own.
+// Package sudo implements sudo and su for a sandbox. A sandbox is one trust domain:
+// every user in it may become root, without a password and without a policy. These
+// programs ask for nothing and keep no time stamps. They change the user, set up the
+// environment as the real ones do, and replace themselves by the command with exec.
+// The command runs in the same process, so exit status, standard streams, terminal,
+// job control and signals work as if the caller had started it.
 package sudo
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
-// command is what sudo or su is to become.
+// command is the program that sudo or su executes in place of itself.
 type command struct {
 	user        passwdEntry
 	gid         int // the primary group
@@ -31,7 +31,7 @@ type command struct {
 	env         []string
 	dir         string // to change to; empty stays
 	dirOptional bool   // a dir that is not there is no error
-	background  bool   // in the background
+	background  bool   // it is started as a child, which is not waited for
 }
 
 // sudoRequest is a parsed command line of sudo.
@@ -46,8 +46,8 @@ type sudoRequest struct {
 	preserve     []string // variables
 	set          []string // NAME=VALUE
 	args         []string // the command
-	finished     bool     // nothing is left to do
-	output       string   // and this is to be said
+	finished     bool     // there is no command to run
+	output       string   // for standard output, if finished
 }
 
 const sudoUsage = `usage: sudo -h | -k | -K | -l [command] | -v | -V
@@ -55,8 +55,8 @@ usage: sudo [-AbEHnPS] [-D directory] [-g group] [-u user] [VAR=value] [-i | -s]
 `
 
 // valueOptions are sudo's options that take a value, by their short and long
-// names; flagOptions those that do not. A letter that means the same as another
-// option, or nothing where nobody is asked for a password, stands for itself.
+// names; flagOptions those that do not. Options that concern passwords, time stamps
+// or the terminal's bell are accepted and have no effect.
 var (
 	valueOptions = map[string]string{"u": "user", "g": "group", "D": "chdir", "p": "prompt", "C": "close-from", "U": "other-user"}
 	flagOptions  = map[string]string{
@@ -70,7 +70,7 @@ var (
 func parseSudo(args []string) (sudoRequest, error) {
 	var r sudoRequest
 	r.user = "root"
-	standalone := "" // an option that does its work without a command
+	standalone := "" // an option that is allowed without a command
 	apply := func(name, value string) error {
 		switch name {
 		case "user":
@@ -200,7 +200,8 @@ func isAssignment(arg string) bool {
 	return ok && name != "" && !strings.Contains(name, "/")
 }
 
-// sudoMain is sudo. It returns the exit status if it did not become the command.
+// sudoMain runs sudo. It returns only if no command was executed in its place, with
+// the exit status.
 func sudoMain(args []string) int {
 	r, err := parseSudo(args)
 	if err != nil {
@@ -233,14 +234,14 @@ func sudoMain(args []string) int {
 	return c.become("sudo", accounts)
 }
 
-// keptByDefault are the variables that pass sudo unless it is told otherwise.
+// keptByDefault are the variables of the caller that the command gets by default.
 var keptByDefault = []string{"COLORS", "COLORTERM", "DISPLAY", "HOSTNAME", "KRB5CCNAME", "LANG", "LANGUAGE", "LINGUAS", "LS_COLORS",
 	"PATH", "PS1", "PS2", "TERM", "TZ", "XAUTHORITY", "XAUTHORIZATION", "XDG_CURRENT_DESKTOP"}
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// command says what the request means for a caller with this group and
-// environment.
+// command returns what the request executes for a caller with this group and
+// environment. It fails if the user, the group or the program is not known.
 func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID int, callerEnv []string) (*command, error) {
 	user, ok := accounts.lookUp(r.user)
 	if !ok {
@@ -255,7 +256,7 @@ func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID in
 		c.gid = gid
 	}
 	old, env := newEnvironment(callerEnv), environment{}
-	delete(old, "GOTRACEBACK") // Go's own doing, in a set-uid program
+	delete(old, "GOTRACEBACK") // Go's runtime sets it in a set-uid program
 	for name, v := range old {
 		if r.preserveAll && !r.login || slices.Contains(r.preserve, name) ||
 			!r.login && (slices.Contains(keptByDefault, name) || strings.HasPrefix(name, "LC_")) {
@@ -272,8 +273,8 @@ func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID in
 			c.dir, c.dirOptional = user.home, true
 		}
 	}
-	// The caller's folders come first, as the toolchain may be in one of its own;
-	// a user's PATH may lack those of root's programs.
+	// The caller's folders come first, because its tools may be installed in one that
+	// only it has. The default ones follow: a user's PATH often lacks /usr/sbin.
 	env["PATH"] = withFolders(old["PATH"], defaultPath)
 	if !(r.preserveAll && !r.setHome && old["HOME"] != "") || r.login {
 		env["HOME"] = user.home
@@ -309,8 +310,8 @@ func (r sudoRequest) command(accounts accounts, caller passwdEntry, callerGID in
 	return c, nil
 }
 
-// escapeWords joins words so that a shell sees them as they are, except for $,
-// which sudo leaves to the shell.
+// escapeWords joins words for `sh -c` and escapes what the shell would interpret,
+// except for $: sudo, too, leaves that to the shell.
 func escapeWords(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -328,7 +329,7 @@ func escapeWords(words []string) string {
 	return b.String()
 }
 
-// withFolders appends to a search path those of more that it lacks.
+// withFolders appends to a search path the folders of more that it lacks.
 func withFolders(path, more string) string {
 	dirs := strings.FieldsFunc(path, func(c rune) bool { return c == ':' })
 	for dir := range strings.SplitSeq(more, ":") {
@@ -339,8 +340,8 @@ func withFolders(path, more string) string {
 	return strings.Join(dirs, ":")
 }
 
-// findCommand returns the file that name means. It may be executable for the
-// target user only, so it need only be there.
+// findCommand returns the file that name stands for. It only has to be executable
+// for somebody: that need not be the user who looks for it.
 func findCommand(name, path, dir string) (string, error) {
 	candidates := []string{name}
 	if !strings.Contains(name, "/") {
@@ -361,8 +362,9 @@ func findCommand(name, path, dir string) (string, error) {
 	return "", fmt.Errorf("%s: command not found", name)
 }
 
-// become changes user and executes the command; it returns only with an error's
-// exit status, or when the command was left in the background.
+// become changes the user and executes the command in place of this program. It
+// returns an exit status if that failed, or if the command was started in the
+// background.
 func (c *command) become(tool string, accounts accounts) int {
 	fail := func(what string, err error) int {
 		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", tool, what, err)
@@ -397,7 +399,7 @@ func (c *command) become(tool string, accounts accounts) int {
 		return 0
 	}
 	err := syscall.Exec(c.path, c.argv, c.env)
-	if errors.Is(err, syscall.ENOEXEC) { // a script without a first line that says by what
+	if errors.Is(err, syscall.ENOEXEC) { // a script without a #! line
 		err = syscall.Exec("/bin/sh", append([]string{"sh", c.path}, c.argv[1:]...), c.env)
 	}
 	return fail("unable to execute "+c.path, err)

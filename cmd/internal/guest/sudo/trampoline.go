@@ -19,12 +19,13 @@ const (
 	suName   = "cubby-su"
 )
 
-// Is reports whether a program was started by a trampoline, by its argv[0], and
-// must call Main first thing.
+// Is reports whether argv[0] is one that a trampoline sets. A program for which it
+// is must call Main before anything else.
 func Is(arg0 string) bool { return arg0 == sudoName || arg0 == suName }
 
-// Main is sudo or su, whichever arguments ask for: os.Args of a program for which
-// Is holds. It returns the exit status if it did not become the command.
+// Main runs sudo or su, as args[0] asks: args are the os.Args of a program for which
+// Is holds. It returns only if no command was executed in its place, with the exit
+// status.
 func Main(args []string) int {
 	if args[0] == suName {
 		return suMain(args[1:])
@@ -32,13 +33,13 @@ func Main(args []string) int {
 	return sudoMain(args[1:])
 }
 
-// Install puts sudo and su into dir, in place of the host's, whose
-// configuration and set-uid bits mean nothing in here. Only root can call it.
+// Install writes sudo and su into dir, over the host's, whose configuration and
+// set-uid bits have no effect in a sandbox. Only root can call it.
 //
-// The files have to be made inside: what the template shows of the host belongs
-// to nobody in the sandbox's user namespace, so no set-uid bit of it leads to
-// root. They are trampolines of 200 bytes, not copies of the guest's binary,
-// which would cost each sandbox 15 MB of its disk and of the page cache.
+// The files are made inside the sandbox: the host's files have no owner that its
+// user namespace maps to root, so their set-uid bits cannot make anybody root. They
+// are trampolines of 200 bytes and not copies of the guest's binary, which would
+// cost each sandbox 15 MB of its disk and of the page cache.
 func Install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
