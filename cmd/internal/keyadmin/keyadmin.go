@@ -53,13 +53,15 @@ const (
 	opRevoke = "revoke"
 )
 
-// request and reply are one JSON value each, on standard input and output.
+// request and reply are one JSON value each, on standard input and output. What the
+// user wrote travels as bytes: a folder's name need not be UTF-8, which JSON's strings
+// are, and would become another folder's.
 type request struct {
 	Op   string `json:"op"`
-	Dir  string `json:"dir"`
-	Team string `json:"team,omitempty"`
-	Name string `json:"name,omitempty"`
-	ID   string `json:"id,omitempty"`
+	Dir  []byte `json:"dir"`
+	Team []byte `json:"team,omitempty"`
+	Name []byte `json:"name,omitempty"`
+	ID   []byte `json:"id,omitempty"`
 }
 
 type reply struct {
@@ -79,11 +81,11 @@ func Serve(ctx context.Context, admin Admin, in io.Reader, out io.Writer) error 
 	var err error
 	switch q.Op {
 	case opCreate:
-		a.Key, a.Secret, err = admin.Create(ctx, q.Dir, q.Team, q.Name)
+		a.Key, a.Secret, err = admin.Create(ctx, string(q.Dir), string(q.Team), string(q.Name))
 	case opList:
-		a.Keys, err = admin.List(ctx, q.Dir)
+		a.Keys, err = admin.List(ctx, string(q.Dir))
 	case opRevoke:
-		a.Key, err = admin.Revoke(ctx, q.Dir, q.ID)
+		a.Key, err = admin.Revoke(ctx, string(q.Dir), string(q.ID))
 	default:
 		err = fmt.Errorf("request about keys: no operation %q", q.Op)
 	}
@@ -100,19 +102,19 @@ type Remote struct {
 
 // Create implements Admin.
 func (r Remote) Create(ctx context.Context, dir, team, name string) (Key, string, error) {
-	a, err := r.ask(ctx, request{Op: opCreate, Dir: dir, Team: team, Name: name})
+	a, err := r.ask(ctx, request{Op: opCreate, Dir: []byte(dir), Team: []byte(team), Name: []byte(name)})
 	return a.Key, a.Secret, err
 }
 
 // List implements Admin.
 func (r Remote) List(ctx context.Context, dir string) ([]Key, error) {
-	a, err := r.ask(ctx, request{Op: opList, Dir: dir})
+	a, err := r.ask(ctx, request{Op: opList, Dir: []byte(dir)})
 	return a.Keys, err
 }
 
 // Revoke implements Admin.
 func (r Remote) Revoke(ctx context.Context, dir, id string) (Key, error) {
-	a, err := r.ask(ctx, request{Op: opRevoke, Dir: dir, ID: id})
+	a, err := r.ask(ctx, request{Op: opRevoke, Dir: []byte(dir), ID: []byte(id)})
 	return a.Key, err
 }
 
