@@ -28,10 +28,11 @@ import (
 // own, and returns what it printed.
 func shell(t *testing.T, attr *syscall.SysProcAttr, script string, env ...string) (string, error) {
 	t.Helper()
+	cubby := testenv.Cubby(t) // which may have to be built
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", "exec 2>&1\n"+script)
-	cmd.Env = append(os.Environ(), "CUBBY="+testenv.Cubby(t), "DIR="+os.TempDir(), "CUBBY_PYTHON="+python)
+	cmd.Env = append(os.Environ(), "CUBBY="+cubby, "DIR="+os.TempDir(), "CUBBY_PYTHON="+python)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = attr
 	out, err := cmd.Output()
@@ -100,6 +101,18 @@ func TestAnyPlace(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a user without a cache", func(t *testing.T) {
+		user := ""
+		if os.Geteuid() == 0 { // whose cache is always there
+			user = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+		}
+		// Without the engine beside it everything has to be unpacked.
+		out, err := shell(t, nil, "mkdir -m 755 $DIR/f && cp $CUBBY $DIR/f/cubby && chmod 755 $DIR/f/cubby && mkdir -m 1777 $DIR/g && "+
+			"exec env -u XDG_CACHE_HOME HOME=/nonexistent TMPDIR=$DIR/g "+user+" $DIR/f/cubby run -e 'print(6*7)'")
+		if err != nil || out != "42\n" {
+			t.Errorf("got %v: %s", err, out)
+		}
+	})
 	t.Run("nothing can be executed in the folder for temporary files", func(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("mounts a file system")

@@ -19,6 +19,10 @@ import (
 // guestDir is where copyProgram mounts a file system, in the run folder.
 const guestDir = "guest"
 
+// unpackedDir is where the programs are unpacked if there is no cache, in the run folder:
+// not that itself, whose lock the parent holds as long as the run lasts.
+const unpackedDir = "unpacked"
+
 // guestPrograms are the programs that the template shows to sandboxes.
 type guestPrograms struct {
 	guest, typescript string // paths
@@ -38,7 +42,7 @@ func openGuestPrograms(ctx context.Context, runDir string) (g guestPrograms, err
 		{"cubby-guest", guestbin.Open, &g.guest},
 		{"cubby-typescript", guestbin.OpenTypeScript, &g.typescript},
 	} {
-		file, err := program.open(ctx, runDir)
+		file, err := program.open(ctx, filepath.Join(runDir, unpackedDir))
 		if err != nil {
 			return g, err
 		}

@@ -46,7 +46,8 @@ func (p Program) Want() ready.Want {
 
 // Options say where to look. The zero value looks wherever the running program does.
 type Options struct {
-	// RunDir is a folder of this run, which its owner removes; empty for none.
+	// RunDir is a folder of this run, for unpacked programs only, which its owner removes.
+	// It is made if only that one is missing; empty for none.
 	RunDir string
 	// TempDir is the folder for temporary files, where the program is unpacked to a file
 	// without a name; empty for none.
