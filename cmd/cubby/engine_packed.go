@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -78,7 +79,11 @@ func (e packedEngine) Keys() keyadmin.Admin {
 		if err != nil {
 			return nil, err
 		}
-		return exec.CommandContext(ctx, path, keyadmin.Argument), nil
+		cmd := exec.CommandContext(ctx, path, keyadmin.Argument)
+		// Whoever is killed while the database is locked must not leave a process that
+		// makes a key later, which nobody reads.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return cmd, nil
 	}}
 }
 
