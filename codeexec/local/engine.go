@@ -7,19 +7,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
-	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/registry"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
@@ -29,13 +26,7 @@ type engine struct {
 	cfg    Config
 	limits limits
 	n      atomic.Uint64
-
-	mu       sync.Mutex
-	closed   bool
-	made     map[string][]codeexec.Workspace // by execution id
-	records  map[string]*workdir.Record      // by path
-	sessions map[string]map[*session.Session]bool
-	running  int
+	known  *registry.Registry
 }
 
 func newEngine(cfg Config) (*engine, error) {
@@ -50,10 +41,7 @@ func newEngine(cfg Config) (*engine, error) {
 	if err := workdir.CheckEnv(cfg.Env); err != nil {
 		return nil, err
 	}
-	return &engine{
-		cfg: cfg, limits: findLimits(), made: map[string][]codeexec.Workspace{}, records: map[string]*workdir.Record{},
-		sessions: map[string]map[*session.Session]bool{},
-	}, nil
+	return &engine{cfg: cfg, limits: findLimits(), known: registry.New(cfg.MaxPrograms)}, nil
 }
 
 // Manager implements [codeexec.Engine].
@@ -70,27 +58,6 @@ func (e *engine) Describe() codeexec.Capabilities {
 	return codeexec.Capabilities{Isolation: "none", NetworkAllowed: true, Streaming: true, SupportsCleanEnv: true, Limits: e.limits.names()}
 }
 
-func (e *engine) close() error {
-	e.mu.Lock()
-	e.closed = true
-	var all []*session.Session
-	for _, of := range e.sessions {
-		all = slices.AppendSeq(all, maps.Keys(of))
-	}
-	e.mu.Unlock()
-	return closeAll(all)
-}
-
-func closeAll(sessions []*session.Session) error {
-	errs := make([]error, len(sessions))
-	var wg sync.WaitGroup
-	for i, s := range sessions {
-		wg.Go(func() { errs[i] = s.Close() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // name returns the folder's name of a workspace, which must be one of this
 // engine's root: it is removed in the end.
 func (e *engine) name(ws codeexec.Workspace) (string, error) {
@@ -99,12 +66,7 @@ func (e *engine) name(ws codeexec.Workspace) (string, error) {
 		strings.IndexByte(ws.Path, 0) >= 0 {
 		return "", fmt.Errorf("%w: %.200q is no workspace below %s", codeexec.ErrBadPath, ws.Path, e.cfg.WorkspaceRoot)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return "", errClosed
-	}
-	return name, nil
+	return name, e.known.CheckOpen()
 }
 
 // open opens a workspace. Its folder must be there itself: a program may have
@@ -184,11 +146,8 @@ func (m manager) create(ctx context.Context, execID string, policy codeexec.Work
 	if err := e.limits.check(codeexec.ResourceLimits{DiskBytes: policy.MaxDiskBytes}); err != nil {
 		return none, err
 	}
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
-		return none, errClosed
+	if err := e.known.CheckOpen(); err != nil {
+		return none, err
 	}
 	root, err := e.openRoot()
 	if err != nil {
@@ -225,12 +184,7 @@ func (m manager) create(ctx context.Context, execID string, policy codeexec.Work
 			return none, err
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.records[ws.Path] = rec
-	if !slices.Contains(e.made[execID], ws) {
-		e.made[execID] = append(e.made[execID], ws)
-	}
+	e.known.Add(ws, rec)
 	return ws, nil
 }
 
@@ -279,19 +233,11 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	if err := workdir.CheckID(execID); err != nil {
 		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	e.mu.Lock()
-	all := slices.Clone(e.made[execID])
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
-		return execerr.Wrap(op, cubby.CodeConflict, errClosed)
-	}
-	kept := codeexec.Workspace{ID: execID, Path: filepath.Join(e.cfg.WorkspaceRoot, workdir.PersistentName(execID))}
-	if !slices.Contains(all, kept) {
-		all = append(all, kept)
+	if err := e.known.CheckOpen(); err != nil {
+		return execerr.Wrap(op, cubby.CodeConflict, err)
 	}
 	var errs []error
-	for _, ws := range all {
+	for _, ws := range e.known.Workspaces(execID, filepath.Join(e.cfg.WorkspaceRoot, workdir.PersistentName(execID))) {
 		errs = append(errs, e.cleanup(ctx, ws))
 	}
 	return execerr.Wrap(op, cubby.CodeInternal, errors.Join(errs...))
@@ -301,21 +247,12 @@ func (e *engine) cleanup(ctx context.Context, ws codeexec.Workspace) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	open := slices.Collect(maps.Keys(e.sessions[ws.Path]))
-	e.mu.Unlock()
-	if err := closeAll(open); err != nil {
+	if err := e.known.EndPrograms(ws); err != nil {
 		return err
 	}
 	if err := removeTree(e.cfg.WorkspaceRoot, filepath.Base(ws.Path)); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.records, ws.Path)
-	e.made[ws.ID] = slices.DeleteFunc(e.made[ws.ID], func(w codeexec.Workspace) bool { return w.Path == ws.Path })
-	if len(e.made[ws.ID]) == 0 {
-		delete(e.made, ws.ID)
-	}
+	e.known.Remove(ws)
 	return nil
 }

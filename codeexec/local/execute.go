@@ -16,6 +16,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/registry"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
@@ -49,7 +50,7 @@ func (e *core) enter(ctx context.Context) (leave func(), err error) {
 	e.mu.Lock()
 	if e.base.Err() != nil {
 		e.mu.Unlock()
-		return nil, errClosed
+		return nil, registry.ErrClosed
 	}
 	e.calls.Add(1)
 	e.mu.Unlock()
@@ -65,7 +66,7 @@ func (e *core) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-e.base.Done():
-		err = errClosed
+		err = registry.ErrClosed
 	}
 	e.calls.Done()
 	return nil, err
@@ -171,10 +172,10 @@ func (e *core) block(ctx context.Context, p *place, idx int, block codeexec.Code
 	if err != nil {
 		return err
 	}
-	if err := e.engine.admit(); err != nil {
+	if err := e.engine.known.Admit(); err != nil {
 		return err
 	}
-	defer e.engine.release()
+	defer e.engine.known.Release()
 	proc, err := start(program{
 		path: argv[0], argv: argv, env: list, dir: p.dir, stdout: k.Stdout(), stderr: k.Stderr(),
 		mark: codeexec.EnvRunDir + "=" + p.scratch,

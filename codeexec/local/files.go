@@ -71,7 +71,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	if len(inputs) == 0 {
 		return nil
 	}
-	rec := f.e.record(ws)
+	rec := f.e.known.Record(ws)
 	var p workdir.Packer
 	defer p.Close()
 	var moved []workdir.Input
@@ -80,7 +80,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		var version *int
 		switch in.Scheme {
 		case workdir.SchemeArtifact:
-			version, err = addArtifact(ctx, &p, rec, in)
+			version, err = p.AddArtifact(ctx, rec, in)
 		case workdir.SchemeHost:
 			if err = workdir.CheckHostBase(f.e.cfg.HostInputs, in.Path); err == nil {
 				err = p.AddHost(in.Path, in.To, in.ReadOnly)
@@ -106,24 +106,6 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		}
 	}
 	return execerr.Wrap(op, cubby.CodeInternal, f.e.keep(ws, t, rec))
-}
-
-// addArtifact packs an artifact: its pinned version, the one that was asked for,
-// or the newest.
-func addArtifact(ctx context.Context, p *workdir.Packer, rec *workdir.Record, in workdir.Input) (*int, error) {
-	version := in.Version
-	if version == nil && in.Pin {
-		version = rec.Pinned(in.Path)
-	}
-	a, loaded, err := artifactctx.Load(ctx, in.Path, version)
-	if err != nil {
-		return nil, err
-	}
-	mode := uint32(0o644)
-	if in.ReadOnly {
-		mode = 0o444
-	}
-	return &loaded, p.AddFile(in.To, a.Data, mode)
 }
 
 // move copies or links what is in the workspace to another place there.
@@ -154,21 +136,9 @@ func (t tree) move(in workdir.Input) error {
 	return t.copyTree(from, to, in.ReadOnly, &left)
 }
 
-// record returns a copy of what is known of a workspace.
-func (e *engine) record(ws codeexec.Workspace) *workdir.Record {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if rec, ok := e.records[ws.Path]; ok {
-		return rec.Clone()
-	}
-	return workdir.NewRecord(ws.ID, time.Now())
-}
-
 // keep writes a workspace's record down, here and there.
 func (e *engine) keep(ws codeexec.Workspace, t tree, rec *workdir.Record) error {
-	e.mu.Lock()
-	e.records[ws.Path] = rec
-	e.mu.Unlock()
+	e.known.SetRecord(ws, rec)
 	return t.writeRecord(rec)
 }
 
@@ -196,7 +166,7 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 	defer t.root.Close()
 	m, err := c.Manifest(ctx)
 	if err == nil && spec.Save {
-		rec := f.e.record(ws)
+		rec := f.e.known.Record(ws)
 		rec.AddOutput(spec, m, time.Now())
 		err = f.e.keep(ws, t, rec)
 	}

@@ -46,6 +46,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/backend"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/loss"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/registry"
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
@@ -147,8 +148,6 @@ var (
 	_ codeexec.EngineProvider = (*UnsafeExecutor)(nil)
 )
 
-var errClosed = &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
-
 // NewUnsafe returns an executor without any isolation. It starts nothing; ctx
 // bounds the call only.
 func NewUnsafe(ctx context.Context, cfg Config) (*UnsafeExecutor, error) {
@@ -240,10 +239,10 @@ func (e *core) Engine() codeexec.Engine { return e.engine }
 // Close implements [codeexec.CodeExecutor].
 func (e *core) Close() error {
 	e.mu.Lock()
-	e.closed(errClosed)
+	e.closed(registry.ErrClosed)
 	e.mu.Unlock()
 	e.calls.Wait()
-	return e.engine.close()
+	return e.engine.known.Close()
 }
 
 // interpreter is a program that runs a language's files.

@@ -21,13 +21,6 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
-// Bounds of what a program is started with, in bytes; Linux has 128 KiB for each
-// argument or variable.
-const (
-	maxArg  = 120 << 10
-	maxArgs = 1 << 20
-)
-
 type runner struct{ e *engine }
 
 // RunProgram implements [codeexec.ProgramRunner].
@@ -40,13 +33,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 	if missing != nil {
 		return *missing, nil
 	}
-	res, err := s.Wait(ctx)
-	if ctx.Err() != nil && err != nil && s.Kill(0) == nil {
-		// The error is the context's; the result is what was known.
-		if ended, gone := s.Wait(context.WithoutCancel(ctx)); gone == nil {
-			res = ended
-		}
-	}
+	res, err := s.WaitOrKill(ctx)
 	return res, execerr.Wrap(op, cubby.CodeInternal, err)
 }
 
@@ -119,10 +106,10 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 		argv[0] = spec.Cmd
 	}
 	list := environ(env)
-	if err := checkArgs(argv, list); err != nil {
+	if err := workdir.CheckArgs(argv, list); err != nil {
 		return nil, nil, err
 	}
-	if err := e.admit(); err != nil {
+	if err := e.known.Admit(); err != nil {
 		return nil, nil, err
 	}
 	out := session.NewOutput(e.cfg.MaxOutput)
@@ -131,10 +118,10 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 		tty: spec.TTY, stdout: out.Stdout(), stderr: out.Stderr(), mark: mark,
 	})
 	if err != nil {
-		e.release()
+		e.known.Release()
 		return nil, nil, err
 	}
-	s, err := e.follow(ws, p, out, timeout)
+	s, err := e.known.Follow(ws, p, out, timeout)
 	return s, nil, err
 }
 
@@ -155,67 +142,6 @@ func (e *engine) check(spec codeexec.InteractiveProgramSpec, interactive bool) (
 		timeout = e.cfg.Timeout
 	}
 	return workdir.RunDir(time.Now(), e.n.Add(1)), timeout, e.limits.check(spec.Limits)
-}
-
-func checkArgs(argv, env []string) error {
-	total := 0
-	for _, a := range slices.Concat(argv, env) {
-		if strings.IndexByte(a, 0) >= 0 {
-			return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: errors.New("an argument holds a NUL")}
-		}
-		if len(a) > maxArg {
-			return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("an argument or variable of %d bytes: at most %d", len(a), maxArg), Hint: "put it into a file or on stdin"}
-		}
-		total += len(a) + 9
-	}
-	if total > maxArgs {
-		return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("arguments and variables of %d bytes: at most %d", total, maxArgs), Hint: "put them into a file or on stdin"}
-	}
-	return nil
-}
-
-// follow makes a session of a program that was started.
-func (e *engine) follow(ws codeexec.Workspace, p *process, out *session.Output, timeout time.Duration) (*session.Session, error) {
-	started := make(chan *session.Session, 1)
-	s := session.Start("ps_"+rand.Text()[:16], p, out, timeout, func() {
-		s := <-started
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.running--
-		delete(e.sessions[ws.Path], s)
-		if len(e.sessions[ws.Path]) == 0 {
-			delete(e.sessions, ws.Path)
-		}
-	})
-	e.mu.Lock()
-	if e.sessions[ws.Path] == nil {
-		e.sessions[ws.Path] = map[*session.Session]bool{}
-	}
-	e.sessions[ws.Path][s] = true
-	closed := e.closed
-	e.mu.Unlock()
-	started <- s
-	if closed {
-		return nil, errors.Join(errClosed, s.Close())
-	}
-	return s, nil
-}
-
-// admit takes one of the slots for programs; release gives it back.
-func (e *engine) admit() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running >= e.cfg.MaxPrograms {
-		return &cubby.Error{Code: cubby.CodeRateLimited, Err: fmt.Errorf("%d programs run already", e.running), Hint: "wait for one, or close one"}
-	}
-	e.running++
-	return nil
-}
-
-func (e *engine) release() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.running--
 }
 
 // folder opens the folder to run in and returns its path below the workspace.

@@ -8,17 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/registry"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/session"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 	"github.com/cubby-sandbox/cubby/internal/clip"
@@ -75,10 +73,8 @@ const (
 	killTime = 10 * time.Second
 	endTime  = 3 * time.Second
 
-	maxComplaint = 4 << 10   // bytes of what a script says on stderr
-	maxListing   = 32 << 20  // bytes of a listing
-	maxArg       = 120 << 10 // bytes of one argument; Linux has 128 KiB
-	maxArgs      = 1 << 20   // bytes of all arguments
+	maxComplaint = 4 << 10  // bytes of what a script says on stderr
+	maxListing   = 32 << 20 // bytes of a listing
 )
 
 // Engine implements [codeexec.Engine]. Close ends its programs.
@@ -87,12 +83,7 @@ type Engine struct {
 	cfg Config
 	n   atomic.Uint64
 
-	mu       sync.Mutex
-	closed   bool
-	made     map[string][]codeexec.Workspace // by execution id
-	records  map[string]*workdir.Record      // by path
-	sessions map[string]map[*session.Session]bool
-	running  int
+	known *registry.Registry
 }
 
 var _ codeexec.Engine = (*Engine)(nil)
@@ -108,10 +99,7 @@ func New(m Machine, cfg Config) (*Engine, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, cubby.DefaultMaxOutput)
 	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
 	cfg.MaxPrograms = cmp.Or(cfg.MaxPrograms, defaultMaxPrograms)
-	return &Engine{
-		m: m, cfg: cfg, made: map[string][]codeexec.Workspace{}, records: map[string]*workdir.Record{},
-		sessions: map[string]map[*session.Session]bool{},
-	}, nil
+	return &Engine{m: m, cfg: cfg, known: registry.New(cfg.MaxPrograms)}, nil
 }
 
 // Manager implements [codeexec.Engine].
@@ -133,26 +121,7 @@ func (e *Engine) Describe() codeexec.Capabilities {
 }
 
 // Close ends the programs that were started in workspaces. The workspaces stay.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	var all []*session.Session
-	for _, of := range e.sessions {
-		all = slices.AppendSeq(all, maps.Keys(of))
-	}
-	e.mu.Unlock()
-	return closeAll(all)
-}
-
-func closeAll(sessions []*session.Session) error {
-	errs := make([]error, len(sessions))
-	var wg sync.WaitGroup
-	for i, s := range sessions {
-		wg.Go(func() { errs[i] = s.Close() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
+func (e *Engine) Close() error { return e.known.Close() }
 
 // check refuses a workspace that is none of this engine's root: its path is
 // removed in the end.
@@ -164,12 +133,7 @@ func (e *Engine) check(ws codeexec.Workspace) error {
 	if now := e.instance(); ws.Instance != "" && now != "" && now != ws.Instance {
 		return codeexec.ErrWorkspaceStale // one of the same name may have taken its place
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return &cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
-	}
-	return nil
+	return e.known.CheckOpen()
 }
 
 func (e *Engine) instance() string {
@@ -207,7 +171,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	}
 	complaint := session.NewHead(maxComplaint)
 	argv := append([]string{"sh", "-c", s.text, "sh", nonce}, s.args...)
-	if err := checkArgs(argv); err != nil {
+	if err := workdir.CheckArgs(argv); err != nil {
 		return nil, "", err
 	}
 	p, err := e.m.Start(ctx, Program{Argv: argv, Stdin: s.stdin, Stdout: s.out, Stderr: complaint})
@@ -281,23 +245,6 @@ func lost(err error, started bool) error {
 	return err
 }
 
-func checkArgs(argv []string) error {
-	total := 0
-	for _, a := range argv {
-		if strings.IndexByte(a, 0) >= 0 {
-			return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: errors.New("an argument holds a NUL")}
-		}
-		if len(a) > maxArg {
-			return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("an argument or variable of %d bytes: at most %d", len(a), maxArg), Hint: "put it into a file or on stdin"}
-		}
-		total += len(a) + 9
-	}
-	if total > maxArgs {
-		return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf("arguments and variables of %d bytes: at most %d", total, maxArgs), Hint: "put them into a file or on stdin"}
-	}
-	return nil
-}
-
 type manager struct{ e *Engine }
 
 // CreateWorkspace implements [codeexec.WorkspaceManager].
@@ -310,11 +257,8 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	if err := e.checkLimits(codeexec.ResourceLimits{DiskBytes: policy.MaxDiskBytes}); err != nil {
 		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
-		return codeexec.Workspace{}, &cubby.Error{Op: op, Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}
+	if err := e.known.CheckOpen(); err != nil {
+		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeConflict, err)
 	}
 	now := time.Now()
 	name, keep := workdir.Name(execID, now), "new"
@@ -344,12 +288,7 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	ws := codeexec.Workspace{ID: execID, Path: path.Join(e.cfg.Root, name)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.records[ws.Path] = rec
-	if !slices.Contains(e.made[execID], ws) {
-		e.made[execID] = append(e.made[execID], ws)
-	}
+	e.known.Add(ws, rec)
 	ws.Instance = e.instance()
 	return ws, nil
 }
@@ -375,47 +314,26 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	if err := workdir.CheckID(execID); err != nil {
 		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	e.mu.Lock()
-	all := slices.Clone(e.made[execID])
-	e.mu.Unlock()
-	kept := codeexec.Workspace{ID: execID, Path: path.Join(e.cfg.Root, workdir.PersistentName(execID))}
-	if !slices.Contains(all, kept) {
-		all = append(all, kept)
-	}
+	all := e.known.Workspaces(execID, path.Join(e.cfg.Root, workdir.PersistentName(execID)))
 	return execerr.Wrap(op, cubby.CodeInternal, e.cleanup(ctx, all...))
 }
 
 func (e *Engine) cleanup(ctx context.Context, all ...codeexec.Workspace) error {
-	var (
-		args []string
-		open []*session.Session
-	)
-	e.mu.Lock()
-	for _, ws := range all {
-		args = append(args, ws.Path)
-		open = slices.AppendSeq(open, maps.Keys(e.sessions[ws.Path]))
-	}
-	e.mu.Unlock()
-	err := closeAll(open)
-	if err != nil {
+	if err := e.known.EndPrograms(all...); err != nil {
 		return err
 	}
-	_, _, err = e.run(ctx, script{text: "shift; " + remove, args: args})
+	var args []string
+	for _, ws := range all {
+		args = append(args, ws.Path)
+	}
+	_, _, err := e.run(ctx, script{text: "shift; " + remove, args: args})
 	if errors.Is(err, codeexec.ErrWorkspaceStale) {
 		err = nil // they are gone with their machine
 	}
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ws := range all {
-		delete(e.records, ws.Path)
-		e.made[ws.ID] = slices.DeleteFunc(e.made[ws.ID], func(w codeexec.Workspace) bool { return w.Path == ws.Path })
-		if len(e.made[ws.ID]) == 0 {
-			delete(e.made, ws.ID)
-		}
-	}
+	e.known.Remove(all...)
 	return nil
 }
 

@@ -144,7 +144,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	if len(inputs) == 0 {
 		return nil
 	}
-	rec := e.record(ws)
+	rec := e.known.Record(ws)
 	var p workdir.Packer
 	defer p.Close()
 	var (
@@ -160,7 +160,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		)
 		switch in.Scheme {
 		case workdir.SchemeArtifact:
-			version, err = f.artifact(ctx, &p, rec, in)
+			version, err = p.AddArtifact(ctx, rec, in)
 			places = append(places, in.To)
 		case workdir.SchemeHost:
 			if err = workdir.CheckHostBase(e.cfg.HostBase, in.Path); err == nil {
@@ -194,31 +194,13 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		}
 	}
 	if len(moved) == 0 {
-		e.remember(ws, rec)
+		e.known.SetRecord(ws, rec)
 		return nil
 	}
 	if err := f.place(ctx, ws, args, moved); err != nil {
 		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	return execerr.Wrap(op, cubby.CodeInternal, e.keep(ctx, ws, rec))
-}
-
-// artifact packs an artifact: its pinned version, the one that was asked for, or
-// the newest.
-func (f files) artifact(ctx context.Context, p *workdir.Packer, rec *workdir.Record, in workdir.Input) (*int, error) {
-	version := in.Version
-	if version == nil && in.Pin {
-		version = rec.Pinned(in.Path)
-	}
-	a, loaded, err := artifactctx.Load(ctx, in.Path, version)
-	if err != nil {
-		return nil, err
-	}
-	mode := uint32(0o644)
-	if in.ReadOnly {
-		mode = 0o444
-	}
-	return &loaded, p.AddFile(in.To, a.Data, mode)
 }
 
 // place copies and links what is in the workspace.
@@ -243,25 +225,9 @@ func (f files) place(ctx context.Context, ws codeexec.Workspace, args []string, 
 	return fmt.Errorf("%s could not be copied", from)
 }
 
-// record returns a copy of what is known of a workspace.
-func (e *Engine) record(ws codeexec.Workspace) *workdir.Record {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if rec, ok := e.records[ws.Path]; ok {
-		return rec.Clone()
-	}
-	return workdir.NewRecord(ws.ID, time.Now())
-}
-
-func (e *Engine) remember(ws codeexec.Workspace, rec *workdir.Record) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.records[ws.Path] = rec
-}
-
 // keep writes a workspace's record down, here and there.
 func (e *Engine) keep(ctx context.Context, ws codeexec.Workspace, rec *workdir.Record) error {
-	e.remember(ws, rec)
+	e.known.SetRecord(ws, rec)
 	_, _, err := e.run(ctx, script{
 		text: `nonce=$1; cd -P -- "$2" 2>/dev/null || { printf '%s gone\n' "$nonce" >&2; exit 125; }
 new=.metadata.$$.tmp; trap 'rm -f -- "$new"' EXIT
@@ -293,7 +259,7 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 	}
 	m, err := c.Manifest(ctx)
 	if err == nil && spec.Save {
-		rec := f.e.record(ws)
+		rec := f.e.known.Record(ws)
 		rec.AddOutput(spec, m, time.Now())
 		err = f.e.keep(ctx, ws, rec)
 	}

@@ -32,15 +32,7 @@ func (r runner) RunProgram(ctx context.Context, ws codeexec.Workspace, spec code
 	if err != nil {
 		return codeexec.RunResult{ExitCode: -1}, execerr.Wrap(op, cubby.CodeUnavailable, err)
 	}
-	res, err := s.Wait(ctx)
-	if ctx.Err() != nil && err != nil {
-		if s.Kill(0) == nil {
-			// The error is the context's; the result is what was known.
-			if ended, gone := s.Wait(context.WithoutCancel(ctx)); gone == nil {
-				res = ended
-			}
-		}
-	}
+	res, err := s.WaitOrKill(ctx)
 	return res, execerr.Wrap(op, cubby.CodeUnavailable, err)
 }
 
@@ -86,7 +78,7 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 	case timeout == 0:
 		timeout = e.cfg.Timeout
 	}
-	if err := e.admit(); err != nil {
+	if err := e.known.Admit(); err != nil {
 		return nil, err
 	}
 	p := Program{Argv: argv, Interactive: interactive, TTY: spec.TTY, Stdout: l.out.Stdout(), Stderr: l.out.Stderr()}
@@ -94,44 +86,10 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 		p.Stdin = strings.NewReader(spec.Stdin)
 	}
 	if l.p, err = e.m.Start(ctx, p); err != nil {
-		e.leave(ws, nil)
+		e.known.Release()
 		return nil, lost(err, false)
 	}
-	started := make(chan *session.Session, 1)
-	s := session.Start("ps_"+rand.Text()[:16], l, l.out, timeout, func() { e.leave(ws, <-started) })
-	e.mu.Lock()
-	if e.sessions[ws.Path] == nil {
-		e.sessions[ws.Path] = map[*session.Session]bool{}
-	}
-	e.sessions[ws.Path][s] = true
-	closed := e.closed
-	e.mu.Unlock()
-	started <- s
-	if closed {
-		return nil, errors.Join(&cubby.Error{Code: cubby.CodeConflict, Err: errors.New("the executor is closed")}, s.Close())
-	}
-	return s, nil
-}
-
-// admit takes one of the slots for programs.
-func (e *Engine) admit() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running >= e.cfg.MaxPrograms {
-		return &cubby.Error{Code: cubby.CodeRateLimited, Err: fmt.Errorf("%d programs run already", e.running), Hint: "wait for one, or close one"}
-	}
-	e.running++
-	return nil
-}
-
-func (e *Engine) leave(ws codeexec.Workspace, s *session.Session) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.running--
-	delete(e.sessions[ws.Path], s)
-	if len(e.sessions[ws.Path]) == 0 {
-		delete(e.sessions, ws.Path)
-	}
+	return e.known.Follow(ws, l, l.out, timeout)
 }
 
 // launched is a program that runs in a workspace, with its process group.
@@ -183,7 +141,7 @@ func (l *launched) argv(spec codeexec.InteractiveProgramSpec) ([]string, error) 
 		argv = append(argv, "sh", "-c", `exec "$@"`, "sh") // or env would set a variable
 	}
 	argv = append(append(argv, spec.Cmd), spec.Args...)
-	return argv, checkArgs(argv)
+	return argv, workdir.CheckArgs(argv)
 }
 
 // Write implements [session.Process].

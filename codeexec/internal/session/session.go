@@ -235,5 +235,17 @@ func (s *Session) Wait(ctx context.Context) (codeexec.RunResult, error) {
 	}
 }
 
+// WaitOrKill is Wait, but it ends the program when ctx is done. The error is
+// ctx's then, and the result what was known of the program in the end.
+func (s *Session) WaitOrKill(ctx context.Context) (codeexec.RunResult, error) {
+	res, err := s.Wait(ctx)
+	if ctx.Err() != nil && err != nil && s.Kill(0) == nil {
+		if ended, gone := s.Wait(context.WithoutCancel(ctx)); gone == nil {
+			res = ended
+		}
+	}
+	return res, err
+}
+
 // Close implements [codeexec.ProgramSession].
 func (s *Session) Close() error { return s.Kill(0) }

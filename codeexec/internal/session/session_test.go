@@ -242,4 +242,26 @@ func TestSession(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("or give up and end it", func(t *testing.T) {
+		p, out := newProcess(), session.NewOutput(100)
+		s := session.Start("id", p, out, 0, nil)
+		fmt.Fprint(out.Stdout(), "so far")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := s.WaitOrKill(ctx)
+		if cubby.CodeOf(err) != cubby.CodeCanceled || r.ExitCode != -1 || r.Stdout != "so far" {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if poll := s.Poll(nil); poll.Status != codeexec.StatusExited {
+			t.Errorf("it goes on: %+v", poll)
+		}
+	})
+	t.Run("and does not end it before that", func(t *testing.T) {
+		p := newProcess()
+		s := session.Start("id", p, session.NewOutput(100), 0, nil)
+		p.stop(3)
+		if r, err := s.WaitOrKill(t.Context()); err != nil || r.ExitCode != 3 {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
 }

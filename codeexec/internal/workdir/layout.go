@@ -13,12 +13,14 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
@@ -29,6 +31,9 @@ const (
 	maxIDGiven = 4096    // of an execution id
 	maxDepth   = 64      // folders below one that is copied
 	MaxEntries = 100_000 // files and folders of one archive
+
+	maxArg  = 120 << 10 // of one argument or variable
+	maxArgs = 1 << 20   // of all of a program's
 )
 
 // Dirs are the folders of every workspace.
@@ -97,6 +102,29 @@ func CheckEnv(env map[string]string) error {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
 			return fmt.Errorf("%.100q is no name of a variable, or its value holds a NUL", name)
 		}
+	}
+	return nil
+}
+
+// CheckArgs refuses arguments and variables that no system takes: with a NUL, of
+// more than 120 KiB each (Linux takes 128), or of more than 1 MiB together. The
+// error is a *cubby.Error.
+func CheckArgs(lists ...[]string) error {
+	invalid := func(hint, format string, args ...any) error {
+		return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: fmt.Errorf(format, args...), Hint: hint}
+	}
+	total := 0
+	for _, a := range slices.Concat(lists...) {
+		if strings.IndexByte(a, 0) >= 0 {
+			return invalid("", "an argument holds a NUL")
+		}
+		if len(a) > maxArg {
+			return invalid("put it into a file or on stdin", "an argument or variable of %d bytes: at most %d", len(a), maxArg)
+		}
+		total += len(a) + 9 // a pointer and the NUL at its end
+	}
+	if total > maxArgs {
+		return invalid("put them into a file or on stdin", "arguments and variables of %d bytes: at most %d", total, maxArgs)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package workdir
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 )
 
 // Packer collects what goes into a workspace and writes it as one tar stream.
@@ -87,6 +89,25 @@ func (p *Packer) AddFile(name string, content []byte, mode uint32) error {
 		m = 0o644
 	}
 	return p.add(clean, item{mode: m, content: content, size: int64(len(content))})
+}
+
+// AddArtifact adds the artifact that an input names, from ctx's service: the
+// version that the input asks for, else the one that rec pins if the input is to
+// be pinned, else the newest. It returns which that is.
+func (p *Packer) AddArtifact(ctx context.Context, rec *Record, in Input) (version *int, err error) {
+	version = in.Version
+	if version == nil && in.Pin {
+		version = rec.Pinned(in.Path)
+	}
+	a, loaded, err := artifactctx.Load(ctx, in.Path, version)
+	if err != nil {
+		return nil, err
+	}
+	mode := uint32(0o644)
+	if in.ReadOnly {
+		mode = 0o444
+	}
+	return &loaded, p.AddFile(in.To, a.Data, mode)
 }
 
 func (p *Packer) addFolder(name string, mode fs.FileMode) error {

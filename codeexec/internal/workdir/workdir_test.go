@@ -20,6 +20,8 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/codeexec"
+	"github.com/cubby-sandbox/cubby/codeexec/artifact"
+	"github.com/cubby-sandbox/cubby/codeexec/internal/artifactctx"
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
@@ -209,6 +211,91 @@ func TestRecordKeepsPins(t *testing.T) {
 	}
 	if v := again.Pinned("x"); v != nil {
 		t.Errorf("x is pinned at %d", *v)
+	}
+}
+
+func TestAddArtifact(t *testing.T) {
+	store, who := new(artifact.Memory), artifact.SessionInfo{AppName: "app", UserID: "user", SessionID: "session"}
+	ctx := artifactctx.WithSession(artifactctx.WithService(t.Context(), store), who)
+	for i := range 3 {
+		if _, err := artifactctx.Save(ctx, "x", fmt.Appendf(nil, "version %d", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pins := workdir.NewRecord("id", time.Now())
+	pins.AddInput(workdir.Input{Scheme: workdir.SchemeArtifact, Path: "x", InputSpec: codeexec.InputSpec{Pin: true}}, new(1), time.Now())
+	pin, readOnly := codeexec.InputSpec{Pin: true}, codeexec.InputSpec{ReadOnly: true}
+	for _, tc := range []struct {
+		name    string
+		rec     *workdir.Record
+		in      workdir.Input
+		version int
+		mode    int64
+	}{
+		{"the newest", pins, workdir.Input{Path: "x"}, 2, 0o644},
+		{"the one that is asked for", pins, workdir.Input{Path: "x", Version: new(0), InputSpec: pin}, 0, 0o644},
+		{"the pinned one", pins, workdir.Input{Path: "x", InputSpec: pin}, 1, 0o644},
+		{"the newest, to be pinned", workdir.NewRecord("id", time.Now()), workdir.Input{Path: "x", InputSpec: pin}, 2, 0o644},
+		{"read-only", pins, workdir.Input{Path: "x", InputSpec: readOnly}, 2, 0o444},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p workdir.Packer
+			defer p.Close()
+			tc.in.To = "work/inputs/x"
+			got, err := p.AddArtifact(ctx, tc.rec, tc.in)
+			if err != nil || got == nil || *got != tc.version {
+				t.Fatalf("got version %v, %v, want %d", got, err, tc.version)
+			}
+			stream := p.Reader()
+			defer stream.Close()
+			archive := tar.NewReader(stream)
+			for {
+				h, err := archive.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h.Typeflag == tar.TypeDir {
+					continue
+				}
+				content, err := io.ReadAll(archive)
+				want := fmt.Sprintf("version %d", tc.version)
+				if err != nil || h.Name != tc.in.To || h.Mode != tc.mode || string(content) != want {
+					t.Errorf("got %s, mode %o: %q, %v", h.Name, h.Mode, content, err)
+				}
+				return
+			}
+		})
+	}
+	var p workdir.Packer
+	defer p.Close()
+	if _, err := p.AddArtifact(ctx, pins, workdir.Input{Path: "missing", To: "x"}); cubby.CodeOf(err) != cubby.CodeNotFound {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+func TestCheckArgs(t *testing.T) {
+	many := func(n, bytes int) []string { return slices.Repeat([]string{strings.Repeat("x", bytes)}, n) }
+	for _, tc := range []struct {
+		name  string
+		lists [][]string
+		want  string // in the error, "" for none
+	}{
+		{"nothing", nil, ""},
+		{"some", [][]string{{"sh", "-c", "echo ü"}, {"A=b"}}, ""},
+		{"the longest", [][]string{many(1, 120<<10)}, ""},
+		{"a longer one", [][]string{{"x"}, many(1, 120<<10+1)}, "an argument or variable of 122881 bytes: at most 122880 (put it into a file or on stdin)"},
+		{"a NUL", [][]string{{"a"}, {"a\x00b"}}, "an argument holds a NUL"},
+		{"as many as may be", [][]string{many(8, 100<<10), many(2, 114643)}, ""},
+		{"too many", [][]string{many(8, 100<<10), many(2, 114644)}, "arguments and variables of 1048578 bytes: at most 1048576 (put them into a file or on stdin)"},
+		{"too many empty ones", [][]string{many(1<<20/9+1, 0)}, "arguments and variables of 1048581 bytes"},
+	} {
+		err := workdir.CheckArgs(tc.lists...)
+		if tc.want == "" && err == nil {
+			continue
+		}
+		if err == nil || tc.want == "" || !strings.HasPrefix(err.Error(), tc.want) || cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
+		}
 	}
 }
 
