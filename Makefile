@@ -5,10 +5,6 @@ export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 export GO       ?= go
 
-LDFLAGS  := -s -w
-# Where cubby begins; see cmd/internal/entry.
-ENTRY    := -E cubby_entry
-
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## Show this list
@@ -83,11 +79,11 @@ generate: go-version ## Regenerate seccomp programs and protocol code (after a c
 LIBRARY := . ./embedded ./codeexec/... ./agent/... ./codeexec/container/... ./codeexec/fromenv/... ./agent/parsers/... ./agent/transcript/...
 
 .PHONY: cross
-cross: go-version ## Compile what each platform gets: everything on Linux amd64 and arm64, the client elsewhere
-	GOOS=linux GOARCH=arm64 $(GO) build ./... $(LIBRARY) ./cmd/...
-	GOOS=linux GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS) $(ENTRY)' -o /dev/null ./cmd/cubby
-	GOOS=darwin GOARCH=arm64 $(GO) build $(LIBRARY) ./cmd/internal/agentcmd
-	GOOS=windows GOARCH=amd64 $(GO) build $(LIBRARY) ./cmd/internal/agentcmd
+cross: go-version ## Compile what each platform gets: everything on Linux, cubby without an engine elsewhere
+	GOOS=linux GOARCH=arm64 $(GO) build -trimpath ./... $(LIBRARY) ./cmd/...
+	out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && GOOS=linux GOARCH=arm64 scripts/build "$$out"
+	GOOS=darwin GOARCH=arm64 $(GO) build -trimpath $(LIBRARY) ./cmd/cubby
+	GOOS=windows GOARCH=amd64 $(GO) build -trimpath $(LIBRARY) ./cmd/cubby
 
 .PHONY: release
 release: go-version ## Make packages, archives, bills of materials and checksums of the commit HEAD in dist/

@@ -58,7 +58,8 @@ func add(sum io.Writer, files fs.FS) {
 }
 
 // Source is the revision that this program was built from, with a + where files
-// were changed since; empty where the build does not tell. It is for people: a
+// were changed since; empty where the build does not tell, as that of the engine does
+// not, so that its hash is not another one with each commit. It is for people: a
 // build of a changed tree cannot be told from another by it.
 func Source() string {
 	info, ok := debug.ReadBuildInfo()
