@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -97,6 +98,8 @@ func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
 	cfg.Container.Env, cfg.Container.MemoryBytes = env, int64(f.memory)
 	cfg.UnsafeLocal.Env, cfg.UnsafeLocal.Limits = env, limits
 	cfg.UnsafeLocal.Python, cfg.UnsafeLocal.Node = f.python, f.node
+	// Each user's own: the library's default is one folder for the whole machine.
+	cfg.UnsafeLocal.WorkspaceRoot = filepath.Join(os.TempDir(), fmt.Sprintf("cubby-workspaces-%d", os.Getuid()))
 	return fromenv.New(ctx, cfg)
 }
 
