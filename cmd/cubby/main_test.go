@@ -73,8 +73,13 @@ func TestSandboxScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: commands(),
-		// [module:NAME]: the Python of the tests has that module.
+		// [module:NAME]: the Python of the tests has that module. [packed]: the program has
+		// its engine packed inside, which one of `go install` has not.
 		Condition: func(cond string) (bool, error) {
+			if cond == "packed" {
+				out, err := exec.Command(binary, "engine", "path").Output()
+				return err == nil && !strings.HasPrefix(string(out), linkedText), nil
+			}
 			name, ok := strings.CutPrefix(cond, "module:")
 			if !ok {
 				return false, fmt.Errorf("unknown condition %q", cond)
