@@ -50,32 +50,38 @@ func openEngine(ctx context.Context) (*packed.Located, error) {
 // packedEngine starts the packed program by a descriptor of its file, which is opened at
 // the first use and stays open as long as this process lives. So does the lock on it.
 type packedEngine struct {
-	open func() (path string, err error)
+	mu   sync.Mutex
+	path string // empty before it is open
 }
 
-func newEngineProgram() engineProgram {
-	return packedEngine{sync.OnceValues(func() (string, error) {
-		located, err := openEngine(context.Background())
-		if err != nil {
-			return "", err
-		}
-		// Above those that a process is started with: see os.ProcAttr.
-		const least = 16
-		fd, err := unix.FcntlInt(located.File.Fd(), unix.F_DUPFD_CLOEXEC, least)
-		if err != nil {
-			return "", fmt.Errorf("start the engine: %w", err)
-		}
-		return "/proc/self/fd/" + strconv.Itoa(fd), located.Close()
-	})}
-}
+func newEngineProgram() engineProgram { return &packedEngine{} }
 
-// Path implements engineProgram.
-func (e packedEngine) Path(context.Context) (string, error) { return e.open() }
+// Path implements engineProgram. What it waits for ends with ctx.
+func (e *packedEngine) Path(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.path != "" {
+		return e.path, nil
+	}
+	located, err := openEngine(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer located.Close()
+	// Above those that a process is started with: see os.ProcAttr.
+	const least = 16
+	fd, err := unix.FcntlInt(located.File.Fd(), unix.F_DUPFD_CLOEXEC, least)
+	if err != nil {
+		return "", fmt.Errorf("start the engine: %w", err)
+	}
+	e.path = "/proc/self/fd/" + strconv.Itoa(fd)
+	return e.path, nil
+}
 
 // Keys implements engineProgram.
-func (e packedEngine) Keys() keyadmin.Admin {
+func (e *packedEngine) Keys() keyadmin.Admin {
 	return keyadmin.Remote{Command: func(ctx context.Context) (*exec.Cmd, error) {
-		path, err := e.open()
+		path, err := e.Path(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +94,7 @@ func (e packedEngine) Keys() keyadmin.Admin {
 }
 
 // Commit implements engineProgram: an engine is a module that the program is built from.
-func (packedEngine) Commit(_ context.Context, engine string) string {
+func (*packedEngine) Commit(_ context.Context, engine string) string {
 	info, err := debug.ParseBuildInfo(enginebin.Modules())
 	if err != nil || engine != enginename.Default {
 		return ""
@@ -102,7 +108,7 @@ func (packedEngine) Commit(_ context.Context, engine string) string {
 }
 
 // Programs implements enginePack.
-func (packedEngine) Programs(ctx context.Context, verify bool) ([]packed.Report, error) {
+func (*packedEngine) Programs(ctx context.Context, verify bool) ([]packed.Report, error) {
 	located, err := openEngine(ctx)
 	if err != nil {
 		return nil, err
@@ -123,7 +129,7 @@ func (packedEngine) Programs(ctx context.Context, verify bool) ([]packed.Report,
 }
 
 // Unpack implements enginePack.
-func (packedEngine) Unpack(ctx context.Context, dir string) ([]packed.Report, error) {
+func (*packedEngine) Unpack(ctx context.Context, dir string) ([]packed.Report, error) {
 	own, err := enginePacked().Write(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -138,7 +144,7 @@ func (packedEngine) Unpack(ctx context.Context, dir string) ([]packed.Report, er
 }
 
 // Modules implements enginePack.
-func (packedEngine) Modules() []programModules {
+func (*packedEngine) Modules() []programModules {
 	var all []programModules
 	for name, text := range enginebin.AllModules() {
 		all = append(all, programModules{name, text})

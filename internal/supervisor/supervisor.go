@@ -148,7 +148,11 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 // descriptor.
 func (c *Child) binary() string {
 	if strings.HasPrefix(c.cmd.Path, "/proc/self/fd/") {
-		if path, err := os.Readlink(c.cmd.Path); err == nil {
+		path, err := os.Readlink(c.cmd.Path)
+		switch {
+		case strings.HasSuffix(path, " (deleted)"):
+			return "cubby-engine" // a file that never had a name
+		case err == nil:
 			return path
 		}
 	}

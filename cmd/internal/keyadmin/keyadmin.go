@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
@@ -129,6 +130,9 @@ func (r Remote) ask(ctx context.Context, q request) (reply, error) {
 	}
 	var told bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &told
+	// A process that is to die with this one is killed when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	out, err := cmd.Output()
 	var a reply
 	if err == nil {
