@@ -134,7 +134,10 @@ func (*packedEngine) Unpack(ctx context.Context, dir string) ([]packed.Report, e
 	if err != nil {
 		return nil, err
 	}
-	located, err := openEngine(ctx)
+	// Not the one that would run: CUBBY_ENGINE may name one that does not fit, which is
+	// why somebody unpacks another, and the cache of whoever builds a package is not its
+	// place.
+	located, err := packed.Open(ctx, enginePacked(), packed.Options{TempDir: supervisor.TempDir(), Anew: true})
 	if err != nil {
 		return nil, err
 	}

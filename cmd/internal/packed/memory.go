@@ -84,5 +84,5 @@ func (o *opener) nameless(ctx context.Context, file *os.File, from From, seal fu
 		unix.Close(read)
 		return nil, err
 	}
-	return &Located{File: os.NewFile(uintptr(read), f.Path), Path: f.Path, From: from, SHA256: sum, Passed: o.passed}, nil
+	return &Located{File: os.NewFile(uintptr(read), f.Path), Path: f.Path, From: from, Passed: o.passed}, nil
 }

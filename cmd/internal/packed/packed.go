@@ -52,6 +52,9 @@ type Options struct {
 	// TempDir is the folder for temporary files, where the program is unpacked to a file
 	// without a name; empty for none.
 	TempDir string
+	// Anew has the program unpacked for the caller alone, to a file without a name:
+	// nothing that is there already is looked at, and nothing is kept.
+	Anew bool
 	// place is for tests, instead of the running program's surroundings.
 	place *ready.Place
 }
@@ -70,7 +73,6 @@ type Located struct {
 	File   *os.File
 	Path   string // for people; of no file if From is FromMemory
 	From   From
-	SHA256 string // of its content, in hex
 	Passed []PassedOver
 }
 
@@ -84,6 +86,9 @@ func Open(ctx context.Context, p Program, opts Options) (*Located, error) {
 	place := ready.Surroundings(p.Variable)
 	if opts.place != nil {
 		place = *opts.place
+	}
+	if opts.Anew {
+		place = ready.Place{}
 	}
 	o := opener{program: p, want: p.Want(), place: place, notes: ready.NotesIn(place.Cache)}
 	if place.Explicit != "" {
@@ -159,7 +164,7 @@ func (o *opener) nowhere() error {
 func (o *opener) found(f ready.File, from From) *Located {
 	syscall.Close(f.Dir)
 	ready.Lock(f.FD)
-	return &Located{File: os.NewFile(uintptr(f.FD), f.Path), Path: f.Path, From: from, SHA256: o.want.SHA256, Passed: o.passed}
+	return &Located{File: os.NewFile(uintptr(f.FD), f.Path), Path: f.Path, From: from, Passed: o.passed}
 }
 
 // explicit takes the file that the environment names, or fails.

@@ -136,9 +136,6 @@ func runs(t testing.TB, l *Located, p Program) {
 	if err != nil || string(out) != "payload "+p.SHA256+"\n" {
 		t.Errorf("%s: %v: %s, want %s", l.Path, err, out, p.SHA256)
 	}
-	if l.SHA256 != p.SHA256 {
-		t.Errorf("SHA256 is %s", l.SHA256)
-	}
 }
 
 func open(t testing.TB, p Program, o Options) *Located {
@@ -273,6 +270,25 @@ func TestVariable(t *testing.T) {
 		if found(p, o.place) {
 			t.Errorf("%s: ready", path)
 		}
+	}
+}
+
+// TestAnew: neither what is named nor what is there is looked at, and nothing is kept.
+func TestAnew(t *testing.T) {
+	p := program(t, "one")
+	o := Options{place: places(folder(t)), TempDir: t.TempDir(), Anew: true}
+	put(t, o.place.Beside[0]+"/cubby-engine", "one", 0o755)
+	o.place.Explicit = "/bin/sh"
+	for _, from := range []From{FromTemporary, FromMemory} {
+		l := open(t, p, o)
+		if l.From != from {
+			t.Errorf("taken from %s, not %s", l.From, from)
+		}
+		runs(t, l, p)
+		if ready.Exists(o.place.Cache) {
+			t.Error("the cache was made")
+		}
+		o.TempDir = ""
 	}
 }
 

@@ -43,9 +43,6 @@ type Notes struct {
 // NotesIn also looks into the notes of a cache folder.
 func NotesIn(cache string) *Notes { return &Notes{cache: cache} }
 
-// Close forgets what was read.
-func (n *Notes) Close() { n.cached, n.read = "", false }
-
 // Sum is the SHA-256 that a note says a file has, in hex; empty without a note.
 func (n *Notes) Sum(f File) string {
 	key := Key(&f.Stat)

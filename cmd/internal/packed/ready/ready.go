@@ -78,7 +78,6 @@ func getenv(name string) string {
 // Find is Ready for places of the caller's choice.
 func Find(w Want, p Place) (fd int, ok bool) {
 	notes := Notes{cache: p.Cache}
-	defer notes.Close()
 	if p.Explicit != "" {
 		f, err := OpenPath(p.Explicit)
 		if err != nil {
