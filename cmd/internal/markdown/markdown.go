@@ -25,22 +25,34 @@ const (
 	reset                                = "\x1b[0m"
 )
 
-// Bounds of what is read as Markdown; what is more is shown as it is.
+// Bounds of what is read as Markdown; what is more is shown as it is. The parser's time
+// grows with the square of what is nested, and it makes each row of a table as wide as
+// the first one.
 const (
-	maxSource = 64 << 10 // bytes
+	maxSource = 20 << 10 // bytes
+	maxCells  = 20000    // of a table
 	maxDepth  = 30       // of blocks in blocks
 	minWidth  = 20       // columns
 )
 
 // Render returns a text for a terminal of so many columns. It ends with a line end.
 func Render(source string, width int) string {
-	if len(source) > maxSource {
+	if len(source) > maxSource || cells(source) > maxCells {
 		return leaf(source) + "\n"
 	}
 	r := renderer{source: []byte(source), width: max(width-1, minWidth)}
 	md := goldmark.New(goldmark.WithExtensions(extension.Table, extension.Strikethrough))
 	r.blocks(md.Parser().Parse(text.NewReader(r.source)), "", "", 0)
 	return r.out.String()
+}
+
+// cells is how many cells a table in the text has at the most.
+func cells(source string) int {
+	lines, widest := 0, 0
+	for line := range strings.Lines(source) {
+		lines, widest = lines+1, max(widest, strings.Count(line, "|"))
+	}
+	return lines * widest
 }
 
 type renderer struct {
@@ -105,6 +117,9 @@ func (r *renderer) block(n ast.Node, first, rest string, depth int) {
 			r.line(first+"  ", leaf(strings.TrimRight(string(at.Value(r.source)), "\n")))
 			first = rest
 		}
+		if html, ok := n.(*ast.HTMLBlock); ok && html.HasClosure() {
+			r.line(first+"  ", leaf(strings.TrimRight(string(html.ClosureLine.Value(r.source)), "\n")))
+		}
 	}
 }
 
@@ -112,6 +127,14 @@ func (r *renderer) line(prefix, text string) { r.out.WriteString(prefix + text +
 
 // span is text in a style.
 type span struct{ style, text string }
+
+// and adds to a style, once: what is nested a thousand times in the same looks the same.
+func and(style, mark string) string {
+	if strings.Contains(style, mark) {
+		return style
+	}
+	return style + mark
+}
 
 // inline returns the text in a block.
 func (r *renderer) inline(parent ast.Node, style string) []span {
@@ -132,25 +155,25 @@ func (r *renderer) inline(parent ast.Node, style string) []span {
 			}
 			all = append(all, span{style, s})
 		case *ast.CodeSpan:
-			all = append(all, r.inline(n, style+code)...)
+			all = append(all, r.inline(n, and(style, code))...)
 		case *ast.Emphasis:
 			mark := italic
 			if n.Level > 1 {
 				mark = bold
 			}
-			all = append(all, r.inline(n, style+mark)...)
+			all = append(all, r.inline(n, and(style, mark))...)
 		case *east.Strikethrough:
-			all = append(all, r.inline(n, style+strike)...)
+			all = append(all, r.inline(n, and(style, strike))...)
 		case *ast.Link:
-			label := r.inline(n, style+underline)
+			label := r.inline(n, and(style, underline))
 			all = append(all, label...)
 			if target := leaf(string(n.Destination)); plain(label) != target {
-				all = append(all, span{style + dim, " (" + target + ")"})
+				all = append(all, span{and(style, dim), " (" + target + ")"})
 			}
 		case *ast.Image:
 			all = append(all, span{style, "[image: " + plain(r.inline(n, "")) + "]"})
 		case *ast.AutoLink:
-			all = append(all, span{style + underline, leaf(string(n.Label(r.source)))})
+			all = append(all, span{and(style, underline), leaf(string(n.Label(r.source)))})
 		case *ast.RawHTML:
 			for i := range n.Segments.Len() {
 				at := n.Segments.At(i)

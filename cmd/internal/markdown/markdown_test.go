@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rivo/uniseg"
 
@@ -24,6 +25,7 @@ func TestRender(t *testing.T) {
 		{"a long item", "- " + strings.Repeat("word ", 9), "• word word word word word word word\n  word word\n"},
 		{"a quotation", "> a\n> b\n\nc", "│ a b\n\nc\n"},
 		{"code", "use `a  b` now\n\n    x = 1\n\n<b>c</b>", "use a b now\n\n  x = 1\n\n<b>c</b>\n"},
+		{"HTML", "<pre>\na\n</pre> b\n\n<!-- c\nd\n--> e", "  <pre>\n  a\n  </pre> b\n\n  <!-- c\n  d\n  --> e\n"},
 		{"links", "[a](http://b.c) <http://d.e> ![f](g.png) [http://h.i](http://h.i)", "a (http://b.c) http://d.e [image: f]\nhttp://h.i\n"},
 		{"a table", "| a | b |\n|---|--:|\n| one | 2 |\n| x | 1000 |", "a   │    b\n────┼─────\none │    2\nx   │ 1000\n"},
 		{"a table that is too wide", "| name | says |\n|---|---|\n| a | " + strings.Repeat("word ", 9) + "|", "• name: a\n  says: word word word word word word\n  word word word\n"},
@@ -66,4 +68,21 @@ func FuzzRender(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBounds: what a model writes to keep a terminal busy takes little time and room.
+func TestBounds(t *testing.T) {
+	for name, source := range map[string]string{
+		"a table":    strings.Repeat("|a", 500) + "\n" + strings.Repeat("|-", 500) + "\n" + strings.Repeat("|\n", 2000),
+		"emphasis":   strings.Repeat("*a _b ", 1200) + "x" + strings.Repeat(" b_ a*", 1200),
+		"links":      strings.Repeat("[a](", 15000),
+		"quotations": strings.Repeat(">", 60000),
+		"lists":      strings.Repeat("- ", 30000) + "x",
+	} {
+		began := time.Now()
+		shown := markdown.Render(source, 80)
+		if took := time.Since(began); took > 2*time.Second || len(shown) > 50*len(source) {
+			t.Errorf("%s: %d bytes of %d, in %v", name, len(shown), len(source), took)
+		}
+	}
 }
