@@ -61,20 +61,31 @@ func (t skillTool) Call(ctx context.Context, arguments json.RawMessage) (agent.T
 	return agent.ToolOutput{Text: string(out)}, err
 }
 
-// Code is the command that a call would run, or what it would type into one.
+// Code is the command that a call would run, or what it would type into one. Arguments
+// are read as the skill package reads them, which also takes a string that holds an
+// object. What cannot be read here is judged as it was written.
 func (t skillTool) Code(arguments []byte) (codeexec.CodeBlock, bool) {
+	var wrapped string
+	if json.Unmarshal(arguments, &wrapped) == nil {
+		arguments = []byte(wrapped)
+	}
 	var call struct {
 		Command string `json:"command"`
 		Chars   string `json:"chars"`
 	}
-	if json.Unmarshal(arguments, &call) != nil {
-		return codeexec.CodeBlock{}, false // the call refuses it, too
-	}
+	unread := json.Unmarshal(arguments, &call) != nil
+	code := call.Command
 	switch t.Name {
 	case "skill_run", "skill_exec":
-		return codeexec.CodeBlock{Language: codeexec.Bash, Code: call.Command}, true
 	case "skill_write_stdin":
-		return codeexec.CodeBlock{Language: codeexec.Bash, Code: call.Chars}, call.Chars != ""
+		if code = call.Chars; code == "" && !unread {
+			return codeexec.CodeBlock{}, false
+		}
+	default:
+		return codeexec.CodeBlock{}, false
 	}
-	return codeexec.CodeBlock{}, false
+	if unread {
+		code = string(arguments)
+	}
+	return codeexec.CodeBlock{Language: codeexec.Bash, Code: code}, true
 }
