@@ -349,7 +349,17 @@ func (v *view) codeLine(pieces []piece) {
 	}
 }
 
-func shownKey(code string) string { return strings.Join(strings.Fields(code), " ") }
+// shownKey tells code from other code. Blanks count, which can make of a comment a
+// command, but for those that each line of a block in a list begins with, and those at
+// the ends of lines.
+func shownKey(code string) string {
+	lines := strings.Split(strings.Trim(code, "\r\n"), "\n")
+	indent := lines[0][:len(lines[0])-len(strings.TrimLeft(lines[0], " \t"))]
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(strings.TrimPrefix(line, indent), " \t\r")
+	}
+	return strings.Join(lines, "\n")
+}
 
 func (v *view) findings(all []validate.Finding) {
 	for _, f := range all {

@@ -140,6 +140,17 @@ func TestViewCodeOnce(t *testing.T) {
 	if out.String() != "print(1)\n" {
 		t.Errorf("%q", out.String())
 	}
+	v.event(agent.Event{Type: agent.EventText, Text: "```bash\n# never: rm -r x\n```\n"})
+	out.Reset()
+	v.code("bash", "# never:\nrm -r x")
+	if !strings.Contains(out.String(), "# never:\nrm -r x\n") {
+		t.Errorf("other code is taken for what was shown: %q", out.String())
+	}
+	v.event(agent.Event{Type: agent.EventText, Text: "1. So:\n   ```python\n   for a in b:\n     c()\n   ```\n"})
+	out.Reset()
+	if v.code("python", "for a in b:\n  c()\n"); out.Len() > 0 {
+		t.Errorf("shown again: %q", out.String())
+	}
 }
 
 // Names come from the sandbox: none leads out of the folder, nor through a link.
