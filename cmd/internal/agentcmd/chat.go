@@ -38,7 +38,7 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 		prompt = "> "
 	}
 	var last error
-	leaving := false // the last key was Ctrl-C
+	leaving := false // nothing was typed since Ctrl-C
 	for {
 		if c.lines.terminal {
 			c.view.begin("prompt")
@@ -49,7 +49,7 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 		case ctx.Err() != nil:
 			return c.interrupted(ctx, ctx.Err())
 		case errors.Is(err, lineedit.ErrInterrupted):
-			if leaving {
+			if leaving && text == "" {
 				c.view.note("cubby: interrupted")
 				return output.Exit(exitInterrupted)
 			}

@@ -135,7 +135,7 @@ func (k *keys) sequence() (key, bool) {
 		}
 		n = 3
 	default:
-		if p[1] >= utf8.RuneSelf || p[1] == 0x1b {
+		if p[1] >= utf8.RuneSelf || p[1] == 0x1b || p[1] == ctrl('c') || p[1] == ctrl('d') {
 			n = 1 // what follows counts, the escape does not
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
-// ErrInterrupted is Ctrl-C. What had been typed is discarded.
+// ErrInterrupted is Ctrl-C. What had been typed is not in the history.
 var ErrInterrupted = errors.New("interrupted")
 
 // History is what was typed before, the oldest first.
@@ -66,8 +66,9 @@ func New(s Screen) *Editor {
 }
 
 // Read shows the prompt and returns what is typed up to Enter, which can have many
-// lines. The history may be nil. Errors: [ErrInterrupted], io.EOF for Ctrl-D on
-// an empty line or for the end of the input, the context's, the terminal's.
+// lines. The history may be nil. Errors: [ErrInterrupted], with what had been typed;
+// io.EOF for Ctrl-D on an empty line or for the end of the input; the context's, the
+// terminal's.
 func (e *Editor) Read(ctx context.Context, prompt string, h History) (text string, err error) {
 	restore, err := e.screen.Raw()
 	if err != nil {
@@ -97,7 +98,7 @@ func (e *Editor) Read(ctx context.Context, prompt string, h History) (text strin
 		switch {
 		case errors.Is(err, ErrInterrupted):
 			l.leave("^C")
-			return "", err
+			return l.text, err
 		case err != nil:
 			l.leave("")
 			return "", err
@@ -146,7 +147,7 @@ type line struct {
 
 	searching bool
 	query     string
-	found     int // in old; -1 if nothing was
+	found     int // in old; behind it if nothing was
 
 	drawn     bool
 	cursorRow int // where the cursor was left, below the first row drawn
@@ -235,7 +236,7 @@ func (l *line) edit(do action) {
 
 // recall shows what was typed before.
 func (l *line) recall(place int) {
-	if place < 0 || place > len(l.old) || place == l.place {
+	if place < 0 || place > len(l.old) {
 		return
 	}
 	if l.place == len(l.old) {
@@ -267,9 +268,10 @@ func (l *line) search(k key) bool {
 		return false
 	default:
 		l.searching = false
-		if l.query != "" && l.found >= 0 && l.found < len(l.old) {
-			l.recall(l.found)
+		if !l.matches() {
+			return k.do != accept // what is sent is what was seen
 		}
+		l.recall(l.found)
 		return true
 	}
 	for i := min(from, len(l.old)) - 1; i >= 0 && l.query != ""; i-- {
@@ -281,12 +283,17 @@ func (l *line) search(k key) bool {
 	return false
 }
 
+// matches reports whether what was found last has what is searched for now.
+func (l *line) matches() bool {
+	return l.query != "" && l.found < len(l.old) && strings.Contains(l.old[l.found], l.query)
+}
+
 // shown is what the screen shows: prompt, text and the place of the cursor.
 func (l *line) shown() (prompt, text string, at int) {
 	if !l.searching {
 		return l.prompt, l.text, l.at
 	}
-	if l.query != "" && l.found < len(l.old) && strings.Contains(l.old[l.found], l.query) {
+	if l.matches() {
 		text = clean(l.old[l.found], true)
 	}
 	at = max(strings.Index(text, l.query), 0)

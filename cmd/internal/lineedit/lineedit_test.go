@@ -164,6 +164,7 @@ func TestKeys(t *testing.T) {
 		{"controls among letters", "a\u202eb\u200bc\r", `a\u202eb\u200bc`},
 		{"bytes that are no text", "a\xff\xfeb\r", "ab"},
 		{"Ctrl-D deletes", "ab\x01\x04\r", "b"},
+		{"also behind an escape", "ab\x01\x1b\x04\r", "b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, pieces := range [][]string{{test.keys}, strings.Split(test.keys, "")} {
@@ -191,7 +192,7 @@ func TestEnds(t *testing.T) {
 	for i, want := range []struct {
 		text string
 		err  error
-	}{{"", ErrInterrupted}, {"", ErrInterrupted}, {"next", nil}, {"", io.EOF}, {"", io.EOF}, {"", io.EOF}} {
+	}{{"abc", ErrInterrupted}, {"", ErrInterrupted}, {"next", nil}, {"", io.EOF}, {"", io.EOF}, {"", io.EOF}} {
 		got, err := e.Read(t.Context(), "> ", nil)
 		if got != want.text || !errors.Is(err, want.err) {
 			t.Errorf("%d: %q, %v, want %q, %v", i, got, err, want.text, want.err)
@@ -225,7 +226,9 @@ func TestHistory(t *testing.T) {
 		{"search", "\x12t\r", "three \\u202e"},
 		{"search on", "\x12t\x12\r", "two"},
 		{"search of more", "\x12tw\x01>\r", ">two"},
-		{"search in vain", "a\x12xyz\r", "a"},
+		{"search in vain", "a\x12xyz\rb\r", "ab"},
+		{"search that finds no more", "a\x12txyz\rb\r", "ab"},
+		{"search of what was changed", "\x10\x10!\x12thr\r", "three \\u202e"},
 		{"search given up", "a\x12t\x07b\r", "ab"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
