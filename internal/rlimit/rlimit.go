@@ -43,9 +43,10 @@ const mib, gib = 1 << 20, 1 << 30
 
 // Descriptors that a server needs.
 const (
-	// leastDescriptors is what one sandbox's kernel asks for: it keeps some at
-	// numbers below 256 and refuses to start without.
-	leastDescriptors = 256
+	// leastDescriptors is what one sandbox's kernel needs: it has some 80 itself and
+	// up to three for each file that code has open or mapped, which with pandas,
+	// SciPy and matplotlib are 300 in all.
+	leastDescriptors = 512
 	// baseDescriptors are the server's own: records, listeners, the process's
 	// standard streams, and connections of clients that have no sandbox.
 	baseDescriptors = 128

@@ -13,7 +13,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	taken := func(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
-	files := need{name: "RLIMIT_NOFILE", least: 256, of: "open files", flag: "-n", unit: 1, advise: 4096, service: "LimitNOFILE", docker: "nofile"}
+	files := need{name: "RLIMIT_NOFILE", least: 512, of: "open files", flag: "-n", unit: 1, advise: 4096, service: "LimitNOFILE", docker: "nofile"}
 	bytes := need{name: "RLIMIT_AS", least: 6 * gib, of: "of address space", flag: "-v", unit: 1 << 10, advise: 64 * gib, service: "LimitAS"}
 	shared := need{name: "RLIMIT_NPROC", least: 64, of: "processes", flag: "-u", unit: 1, advise: 4096, service: "LimitNPROC", docker: "nproc", used: taken(5000)}
 	for _, test := range []struct {
@@ -22,8 +22,8 @@ func TestCheck(t *testing.T) {
 		limit uint64
 		want  []string // nothing: it is enough
 	}{
-		{"enough", files, 256, nil},
-		{"too few", files, 255, []string{"at most 255 open files", "RLIMIT_NOFILE", "needs 256", "`ulimit -n 4096`", "LimitNOFILE=4096", "--ulimit nofile=4096"}},
+		{"enough", files, 512, nil},
+		{"too few", files, 511, []string{"at most 511 open files", "RLIMIT_NOFILE", "needs 512", "`ulimit -n 4096`", "LimitNOFILE=4096", "--ulimit nofile=4096"}},
 		{"bytes", bytes, 3 * gib, []string{"at most 3072 MiB of address space", "needs 6144 MiB", "`ulimit -v unlimited`", "LimitAS=68719476736"}},
 		{"few bytes", bytes, 100 << 10, []string{"at most 100 KiB of address space", "needs 6144 MiB"}},
 		{"others have taken of it", shared, 5050, []string{"of which 5000 are taken", "`ulimit -u 10128`"}},
@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestMostSandboxes(t *testing.T) {
-	for descriptors, want := range map[uint64]int{20: 0, 255: 0, 256: 8, 1024: 56, 1 << 20: 65528} {
+	for descriptors, want := range map[uint64]int{20: 0, 511: 0, 512: 24, 1024: 56, 1 << 20: 65528} {
 		if got := mostSandboxes(descriptors); got != want {
 			t.Errorf("%d descriptors: %d, want %d", descriptors, got, want)
 		}

@@ -36,7 +36,7 @@ var needs = [needCount]need{
 	// gVisor's packages and Go's poller open eight while they are initialised, and the
 	// process that is to say what a sandbox needs has 14 before it can.
 	{unix.RLIMIT_NOFILE, 32, "cubby: fewer than 32 open files are allowed here (RLIMIT_NOFILE), too few to start; " +
-		"a sandbox needs 256\nhint: raise it: `ulimit -n 4096` " + where + ", LimitNOFILE=4096 for a systemd service, " +
+		"a sandbox needs 512\nhint: raise it: `ulimit -n 4096` " + where + ", LimitNOFILE=4096 for a systemd service, " +
 		"--ulimit nofile=4096 for docker run\n"},
 	// The last, since it does not bind root. Go has seven threads before it looks;
 	// what else the user runs counts, too, and is not known here.

@@ -19,10 +19,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
@@ -167,6 +169,11 @@ func (e *Engine) config(fixed engine.Fixed) (*config.Config, error) {
 		// checkpointed. The rest of its spec is equal by Engine's contract.
 		"restore-spec-validation": "ignore",
 	}
+	var files unix.Rlimit // of this process, which the sentry inherits
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, fmt.Errorf("gvisor: limit of open files: %w", err)
+	}
+	flags["dcache"] = strconv.Itoa(cachedFiles(files.Cur))
 	if e.cfg.DebugLog != "" {
 		flags["debug"] = "true"
 		flags["debug-log"] = e.cfg.DebugLog + "/"
