@@ -275,13 +275,14 @@ func TestLimits(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
-	script := func(t *testing.T, text string) string {
+	file := func(t *testing.T, text string, mode os.FileMode) string {
 		path := filepath.Join(t.TempDir(), "cubby")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
+	script := func(t *testing.T, text string) string { return file(t, "#!/bin/sh\n"+text+"\n", 0o755) }
 	for _, test := range []struct {
 		name   string
 		binary func(t *testing.T) string
@@ -300,7 +301,15 @@ func TestOpenFails(t *testing.T) {
 			return script(t, `printf 'pan' >&2; echo 'ic: boom' >&2; seq 10000 >&2; exit 2`)
 		}, cubby.CodeUnavailable, "panic: boom"},
 		{"one that is killed", func(t *testing.T) string { return script(t, "kill -9 $$") }, cubby.CodeUnavailable, "killed by signal 9 (SIGKILL)"},
+		{"one that is killed: what to do", func(t *testing.T) string { return script(t, "kill -9 $$") }, cubby.CodeUnavailable, "memory (`dmesg` says so); start it again"},
+		{"one that is cut off", func(t *testing.T) string { return script(t, "kill -SEGV $$") }, cubby.CodeUnavailable, "its file may be damaged"},
 		{"no cubby at all", func(t *testing.T) string { return script(t, "echo hello >&2; exit 2") }, cubby.CodeIncompatible, "hello"},
+		{"one without a word", func(t *testing.T) string { return script(t, "exit 0") }, cubby.CodeIncompatible,
+			"it said nothing (it must be cubby " + version.Version + ": install"},
+		{"no program", func(t *testing.T) string { return file(t, "hello", 0o755) }, cubby.CodeUnavailable,
+			"go install github.com/cubby-sandbox/cubby/cmd/cubby@v" + version.Version},
+		{"no interpreter", func(t *testing.T) string { return file(t, "#!/no/such/sh\n", 0o755) }, cubby.CodeUnavailable, "damaged, or not for this machine"},
+		{"one that cannot be executed", func(t *testing.T) string { return file(t, "", 0o644) }, cubby.CodeUnavailable, "noexec"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testenv.CheckLeaks(t)
@@ -309,6 +318,21 @@ func TestOpenFails(t *testing.T) {
 				t.Errorf("got code %v: %v", cubby.CodeOf(err), err)
 			}
 		})
+	}
+}
+
+// TestEngineThatDoesNotFit: a cubby that finds no engine says so in its own words, and
+// nothing is added to them that would be no remedy.
+func TestEngineThatDoesNotFit(t *testing.T) {
+	testenv.CheckLeaks(t)
+	if os.Getenv("CUBBY_TEST_LINKED") != "" {
+		t.Skip("an engine that is linked is not looked for")
+	}
+	t.Setenv("CUBBY_ENGINE", "/bin/true")
+	_, err := embedded.Open(t.Context(), embedded.Config{Binary: testenv.Cubby(t)})
+	if cubby.CodeOf(err) != cubby.CodeUnavailable || !strings.HasPrefix(err.Error(), "open: CUBBY_ENGINE does not name the cubby-engine of this program") ||
+		!strings.Contains(err.Error(), "(unset CUBBY_ENGINE") || strings.Contains(err.Error(), "CUBBY_BINARY") {
+		t.Errorf("got code %v: %v", cubby.CodeOf(err), err)
 	}
 }
 

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -19,8 +22,10 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
+	"github.com/cubby-sandbox/cubby/internal/version"
 )
 
 // beEngine becomes the engine in a process that a program which embeds Cubby has
@@ -29,11 +34,30 @@ func beEngine(ctx context.Context) {
 	if !handshake.IsChild(os.Args[1:]) {
 		return
 	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		// Nothing is ever written: reading ends with the program that started this one.
+		_, _ = io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
+		cancel()
+	}()
 	located, err := openEngine(ctx)
 	if err == nil {
 		err = ready.Exec(int(located.File.Fd()), os.Args, os.Environ())
 	}
+	if refuse(err) == nil {
+		os.Exit(exitCannotRun)
+	}
 	os.Exit(report(os.Stderr, err))
+}
+
+// refuse tells the program that started this one why it cannot be its engine, as the
+// engine would.
+func refuse(err error) error {
+	hello := handshake.Hello{Version: version.Build(), Error: fault.ToWire(fault.Unavailable, err)}
+	return json.NewEncoder(os.NewFile(handshake.FDReady, "ready")).Encode(hello)
 }
 
 // enginePacked is the program that this one carries.

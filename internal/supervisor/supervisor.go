@@ -8,6 +8,7 @@ package supervisor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +124,11 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 				return nil, tight
 			}
 		}
-		return nil, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("start sandbox process: %w", err), Hint: namespace.Hint(err)}
+		hint := namespace.Hint(err)
+		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ELIBBAD) {
+			hint = "it is damaged, or not for this machine: " + remedy()
+		}
+		return nil, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("start sandbox process: %w", err), Hint: hint}
 	}
 	readyW.Close()
 	go func() {
@@ -164,7 +169,7 @@ func (c *Child) check(h handshake.Hello) error {
 	case h.Version != version.Build():
 		return &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s is %.40q, this program needs %s: %s",
 			c.binary(), h.Version, version.Build(), version.Differ(version.Build(), fmt.Sprintf("%.40s", h.Version))),
-			Hint: "build both of the same source (`make build` makes cubby), or name the right binary with CUBBY_BINARY"}
+			Hint: "both must be of the same version or source: " + remedy()}
 	case h.Error != nil:
 		e := h.Error.Fault()
 		if e.Hint == "" {
@@ -207,10 +212,15 @@ func (c *Child) await(ctx context.Context, ready *os.File) (handshake.Hello, err
 		return h, tight
 	}
 	if _, killed := killedBy(c.cmd.ProcessState); killed || c.crashed() {
-		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s ended while it started: %w", c.binary(), c.end()), Hint: c.hint()}
+		hint := "its file may be damaged, or this machine lacks something (`cubby doctor`): " + remedy()
+		if !c.crashed() {
+			hint = "somebody killed it, or the machine ran out of memory (`dmesg` says so); start it again"
+		}
+		return h, &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s ended while it started: %w", c.binary(), c.end()), Hint: hint}
 	}
-	return h, &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("%s ended at once: %s", c.binary(), strings.TrimSpace(c.tail.last())),
-		Hint: "it must be a cubby of version " + version.Version + "; name the right one with CUBBY_BINARY"}
+	return h, &fault.Error{Code: fault.Incompatible,
+		Err:  fmt.Errorf("%s ended at once: %s", c.binary(), cmp.Or(strings.TrimSpace(c.tail.last()), "it said nothing")),
+		Hint: "it must be cubby " + version.Version + ": " + remedy()}
 }
 
 // Exited is closed when the child has ended, whoever ended it.
@@ -316,14 +326,17 @@ func (c *Child) cleanUp() {
 // FindBinary returns the cubby that configured names, else $CUBBY_BINARY, else the
 // running program if it is cubby, else `cubby` on PATH.
 func FindBinary(configured string) (string, error) {
-	const remedy = "build it with `make` and put bin/cubby on PATH, or name it with Config.Binary or CUBBY_BINARY"
 	for _, c := range []struct{ path, from string }{{configured, "Config.Binary"}, {os.Getenv("CUBBY_BINARY"), "CUBBY_BINARY"}} {
 		if c.path == "" {
 			continue
 		}
 		path, err := exec.LookPath(c.path)
 		if err != nil {
-			return "", &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s: %w", c.from, err), Hint: remedy}
+			hint := remedy()
+			if errors.Is(err, syscall.EACCES) {
+				hint = "it must be a file that this user may execute, on a file system that is not mounted noexec"
+			}
+			return "", &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("%s: %w", c.from, err), Hint: hint}
 		}
 		return filepath.Abs(path)
 	}
@@ -331,8 +344,19 @@ func FindBinary(configured string) (string, error) {
 		return self, nil
 	}
 	path, err := exec.LookPath("cubby")
-	if err != nil {
-		return "", &fault.Error{Code: fault.Unavailable, Err: errors.New("the cubby binary was not found"), Hint: remedy}
+	switch {
+	case errors.Is(err, exec.ErrDot):
+		return "", &fault.Error{Code: fault.Unavailable, Err: fmt.Errorf("the first cubby on PATH is in the current folder: %w", err),
+			Hint: "name it with Config.Binary or CUBBY_BINARY"}
+	case err != nil:
+		return "", &fault.Error{Code: fault.Unavailable, Err: errors.New("there is no cubby on PATH"), Hint: remedy()}
 	}
 	return filepath.Abs(path)
+}
+
+// remedy says how to get the right cubby.
+func remedy() string {
+	const module = "github.com/cubby-sandbox/cubby/cmd/cubby"
+	return fmt.Sprintf("install cubby %s (a release of it, `go install %s@v%[1]s`, or `make build` in its source) "+
+		"and put it on PATH, or name it with Config.Binary or CUBBY_BINARY", version.Version, module)
 }
