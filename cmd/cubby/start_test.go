@@ -108,6 +108,10 @@ func TestAnyPlace(t *testing.T) {
 		{"closed home", "mkdir -m 700 $DIR/c", "HOME=$DIR/c $CUBBY"},
 		{"closed folder for temporary files", "mkdir -m 700 $DIR/d", "TMPDIR=$DIR/d $CUBBY"},
 		{"a folder of one's own in an open one", "mkdir -m 711 $DIR/e; mkdir -m 700 $DIR/e/0", "TMPDIR=$DIR/e/0 $CUBBY"},
+		{"no folder for temporary files", "true", "TMPDIR=$DIR/none $CUBBY"},
+		{"a file for temporary files", "echo >$DIR/file", "TMPDIR=$DIR/file $CUBBY"},
+		{"a folder for temporary files that cannot be written", "mkdir -m 555 $DIR/h", "TMPDIR=$DIR/h $CUBBY"}, // by others than root
+		{"a relative folder for temporary files", "mkdir $DIR/i", "cd $DIR; TMPDIR=i $CUBBY"},
 		{"umask 077", "umask 077", "$CUBBY"},
 		{"umask 777", "umask 777", "$CUBBY"},
 	} {
@@ -139,6 +143,22 @@ func TestAnyPlace(t *testing.T) {
 			HOME=$DIR/n TMPDIR=$DIR/n $CUBBY run -e 'print(6*7)'`)
 		if err != nil || out != "42\n" {
 			t.Errorf("got %v: %s", err, out)
+		}
+	})
+	t.Run("nothing can be written in the folder for temporary files", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("mounts a file system")
+		}
+		for name, mount := range map[string]string{
+			"read-only": "mount -t tmpfs -o ro,mode=1777 none $DIR/w",
+			"full":      "mount -t tmpfs -o size=64k,mode=1777 none $DIR/w; head -c 64k /dev/zero >$DIR/w/full",
+			"no inodes": "mount -t tmpfs -o nr_inodes=1,mode=1777 none $DIR/w",
+		} {
+			out, err := shell(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+				"mount --make-rprivate / && mkdir -p $DIR/w && "+mount+"; TMPDIR=$DIR/w $CUBBY run -e 'print(6*7)'")
+			if err != nil || out != "42\n" {
+				t.Errorf("%s: %v: %s", name, err, out)
+			}
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ func MakeRunDir() (_ *RunDir, err error) {
 	sweep(base)
 	path, err := os.MkdirTemp(base, handshake.RunPrefix)
 	if err != nil {
-		return nil, &fault.Error{Code: fault.Unavailable, Err: err, Hint: "Cubby needs a writable folder for temporary files: set TMPDIR"}
+		return nil, &fault.Error{Code: fault.Unavailable, Err: err, Hint: "let TMPDIR name a folder that this user may write, with room for files, or make /tmp one"}
 	}
 	d := &RunDir{Path: path}
 	defer func() {
@@ -85,20 +86,49 @@ func (d *RunDir) Listen() (*os.File, error) {
 	return l.File()
 }
 
-// maxRunBase leaves room for the run folder's name and the sockets in it.
-const maxRunBase = 48
+const (
+	// maxRunBase leaves room for the run folder's name and the sockets in it.
+	maxRunBase = 48
+	// leastRoom is what a run folder needs of its file system, in bytes.
+	leastRoom = 1 << 20
+)
 
-// TempDir is the folder for temporary files that a run folder is made in. It is
-// os.TempDir, unless that path is too long for sockets below it, or closed to the
-// users that a root server's sandboxes run as, as one for each user is.
+// TempDir is the folder for temporary files that a run folder is made in, as an absolute
+// path: the first of os.TempDir, /tmp and /var/tmp that will do, else os.TempDir. One will
+// do if this user may write there, its file system is not full, and its path is short
+// enough for sockets below it. A root's has to be open to the users that sandboxes run
+// as, too, which one for each user is not.
 func TempDir() string {
-	dir := os.TempDir()
-	for _, dir := range []string{dir, "/tmp", "/var/tmp"} {
-		if len(dir) <= maxRunBase && (os.Geteuid() != 0 || openToAll(dir)) {
+	dirs := []string{"/tmp", "/var/tmp"}
+	first, err := filepath.Abs(os.TempDir())
+	if err != nil { // there is no current folder any more
+		first = os.TempDir()
+	} else {
+		dirs = slices.Insert(dirs, 0, first)
+	}
+	for _, dir := range dirs {
+		if len(dir) <= maxRunBase && writable(dir) && (os.Geteuid() != 0 || openToAll(dir)) {
 			return dir
 		}
 	}
-	return dir
+	return first
+}
+
+// writable reports whether this user can make files in dir.
+func writable(dir string) bool {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return false
+	}
+	if unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) != nil {
+		return false
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) != nil {
+		return true // whatever it is, it has not said that it is full
+	}
+	// A file system that does not count has none of anything.
+	full := fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < leastRoom || fs.Files > 0 && fs.Ffree == 0
+	return !full
 }
 
 // openToAll reports whether every user can reach what is in dir.
