@@ -68,6 +68,9 @@ func (ip *Interpreter) handleCreateContext(w http.ResponseWriter, r *http.Reques
 		reply.Text(w, http.StatusTooManyRequests, fmt.Sprintf("a sandbox has at most %d contexts", maxContexts))
 		return
 	}
+	if lang == settings.TypeScript {
+		ip.startCompiler()
+	}
 	_, _, err = ip.ensure(r.Context(), c)
 	c.give()
 	if err != nil {

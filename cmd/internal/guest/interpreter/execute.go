@@ -74,6 +74,9 @@ func (ip *Interpreter) handleExecute(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
+	if language == settings.TypeScript {
+		ip.startCompiler()
+	}
 	queued := !c.tryTake()
 	if queued && !run.queue(r.Context(), c) {
 		return

@@ -19,11 +19,11 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// Interpreter is E2B's code interpreter. Make it with newInterpreter.
+// Interpreter is E2B's code interpreter. Make it with New.
 type Interpreter struct {
 	settings *settings.Store
 	ctx      context.Context // done when the guest ends
-	wg       sync.WaitGroup  // of the kernels' goroutines
+	wg       sync.WaitGroup  // of the kernels' goroutines, and of those that start TypeScript's compiler
 	children *reaper.Children
 	// typescript makes JavaScript of the cells of that language.
 	typescript *transformer.Transformer
@@ -34,7 +34,7 @@ type Interpreter struct {
 }
 
 // New writes the kernels' scripts and returns an interpreter without a
-// kernel. It lives until ctx is done; then its close must be called.
+// kernel. It lives until ctx is done; then its Close must be called.
 func New(ctx context.Context, s *settings.Store, c *reaper.Children) (*Interpreter, error) {
 	if err := kernel.Write(s.Config.KernelDir); err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func (ip *Interpreter) Close() {
 	for _, c := range all {
 		c.discard()
 	}
+	ip.wg.Wait() // also for those that start the compiler
 	ip.typescript.Close()
-	ip.wg.Wait()
 }
 
 // Handler returns the interpreter's calls.

@@ -58,6 +58,16 @@ func (ip *Interpreter) erase(ctx context.Context, run *cell, q *kernel.Request, 
 	return true
 }
 
+// startCompiler has TypeScript's compiler start while a kernel does, or while a cell waits
+// for one: neither needs the other. It returns at once.
+func (ip *Interpreter) startCompiler() {
+	ip.wg.Go(func() {
+		if ip.ctx.Err() == nil {
+			ip.typescript.Start()
+		}
+	})
+}
+
 // keepAlive gives the client signs of life until done.
 func (c *cell) keepAlive(done <-chan struct{}) {
 	alive := time.NewTicker(keepaliveTime)

@@ -2,15 +2,20 @@
 
 package interpreter
 
+import "github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
+
 // Warm starts the default kernels of languages that had none so far. One that
 // ended is for the next call to replace, which says so.
 func (ip *Interpreter) Warm(languages []string) {
 	for _, name := range languages {
-		_, language, err := normalise(name)
+		language, kernelLanguage, err := normalise(name)
 		if err != nil {
 			continue
 		}
-		c := ip.byDefault(language)
+		if language == settings.TypeScript {
+			ip.startCompiler()
+		}
+		c := ip.byDefault(kernelLanguage)
 		if !c.tryTake() {
 			continue // somebody starts it, or uses it
 		}

@@ -40,8 +40,8 @@ const (
 // ErrMissing says that there is no program.
 var ErrMissing = errors.New("TypeScript's compiler is not installed beside the guest")
 
-// Transformer keeps one process of the program, from the first source on. Make it with
-// New. Its methods may be called by several at the same time; one waits for another.
+// Transformer keeps one process of the program, from the first source or call of Start on.
+// Make it with New. Its methods may be called by several at the same time; one waits for another.
 type Transformer struct {
 	path     string
 	switches bool // to the user nobody
@@ -87,6 +87,24 @@ func (t *Transformer) Transform(ctx context.Context, source string) (string, err
 		js, err = t.once(bounded, source)
 	}
 	return js, err
+}
+
+// Start starts the program ahead of the first source, unless it runs already or another
+// call uses it. It does not wait until the program can answer, and tells no error: the
+// next source does.
+func (t *Transformer) Start() {
+	if t.path == "" {
+		return
+	}
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	default:
+		return
+	}
+	if t.proc == nil {
+		t.proc, _ = t.start()
+	}
 }
 
 // endedError says that the process ended instead of answering.

@@ -65,6 +65,31 @@ func TestTransform(t *testing.T) {
 	}
 }
 
+// TestStart: what was started ahead answers the first source.
+func TestStart(t *testing.T) {
+	tr := open(t, self(t))
+	tr.Start()
+	first := tr.proc
+	tr.Start()
+	if _, err := tr.Transform(t.Context(), "1 as any"); err != nil || first == nil || tr.proc != first {
+		t.Errorf("started %v, then %v: %v", first, tr.proc, err)
+	}
+	tr = open(t, self(t))
+	tr.turn <- struct{}{} // another call has it
+	tr.Start()
+	<-tr.turn
+	if tr.proc != nil {
+		t.Error("started without the turn")
+	}
+	for _, path := range []string{"", "/nowhere/at/all"} {
+		tr := open(t, path)
+		tr.Start()
+		if _, err := tr.Transform(t.Context(), "1"); !errors.Is(err, ErrMissing) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
 // TestEndIsRepaired: a process that somebody kills is no cell's problem.
 func TestEndIsRepaired(t *testing.T) {
 	tr := open(t, self(t))
