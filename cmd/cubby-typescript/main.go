@@ -1,5 +1,5 @@
 // Command cubby-typescript makes JavaScript of TypeScript. The guest of a sandbox starts
-// it at the first cell of TypeScript; it is of no use on its own.
+// it when TypeScript is to run; it is of no use on its own.
 package main
 
 import (

@@ -88,7 +88,7 @@ func checkProgram(ctx context.Context, program engineProgram) doctor.Check {
 	}
 	if !r.From.Stays() {
 		c.Status = doctor.Warn
-		c.Detail = "unpacked anew at each start, which takes a third of a second: " + c.Detail
+		c.Detail = "unpacked anew at each start, which takes some 0.2 seconds: " + c.Detail
 		c.Remedy = "give this user a cache that nobody else may write and from which programs can be run (XDG_CACHE_HOME), " +
 			"or let root write it beside cubby: `cubby engine unpack`"
 	}

@@ -32,7 +32,7 @@ const (
 	// killed.
 	asideSuffix = ".part"
 	// patience is how long another process may take to unpack the program before this
-	// one does it elsewhere. It takes a third of a second on an idle machine.
+	// one does it elsewhere. It takes 0.2 seconds on an idle machine.
 	patience = 20 * time.Second
 )
 
