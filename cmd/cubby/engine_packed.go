@@ -6,10 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -34,15 +32,8 @@ func beEngine(ctx context.Context) {
 	if !handshake.IsChild(os.Args[1:]) {
 		return
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		// Nothing is ever written: reading ends with the program that started this one.
-		_, _ = io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
-		cancel()
-	}()
+	// Not given up when that program ends: it takes a moment, serves the next start, and
+	// the engine then removes the run folder.
 	located, err := openEngine(ctx)
 	if err == nil {
 		err = ready.Exec(int(located.File.Fd()), os.Args, os.Environ())
