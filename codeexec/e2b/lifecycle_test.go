@@ -72,6 +72,27 @@ func in(id, code string) codeexec.CodeExecutionInput {
 	return i
 }
 
+// beginAndWait is Python that goes on until it is ended; begun waits until it runs.
+const beginAndWait = "open('/tmp/begun', 'w').close()\nimport time; time.sleep(600)"
+
+func begun(t *testing.T, c *cubby.Client, id string) {
+	t.Helper()
+	sbx, err := c.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		switch there, err := sbx.Files().Exists(t.Context(), "/tmp/begun"); {
+		case err != nil:
+			t.Fatal(err)
+		case there:
+			return
+		case time.Now().After(deadline):
+			t.Fatal("the code does not begin")
+		}
+	}
+}
+
 // output runs Python that is to reach its end.
 func output(t *testing.T, e codeexec.CodeExecutor, i codeexec.CodeExecutionInput) string {
 	t.Helper()
@@ -254,11 +275,10 @@ func TestWhoEndsTheSandbox(t *testing.T) {
 		e := open(t, e2b.Config{})
 		errs := make(chan error)
 		go func() {
-			_, err := e.ExecuteCode(context.Background(), python("import time; time.sleep(600)"))
+			_, err := e.ExecuteCode(context.Background(), python(beginAndWait))
 			errs <- err
 		}()
-		// Nothing tells that the code runs: closing before is right, too.
-		time.Sleep(300 * time.Millisecond)
+		begun(t, c, e.SandboxID())
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
@@ -324,17 +344,10 @@ func TestGone(t *testing.T) {
 		}
 		ended := make(chan end)
 		go func() {
-			r, err := e.ExecuteCode(t.Context(), in("a", "open('/tmp/begun', 'w').close()\nimport time; time.sleep(600)"))
+			r, err := e.ExecuteCode(t.Context(), in("a", beginAndWait))
 			ended <- end{r, err}
 		}()
-		for {
-			if there, err := sbx.Files().Exists(t.Context(), "/tmp/begun"); err != nil {
-				t.Fatal(err)
-			} else if there {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		begun(t, c, old)
 		if err := sbx.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
