@@ -32,22 +32,22 @@ type conversation struct {
 	last  time.Time
 
 	// Of who has the turn, or of conversations.mu while there are no users.
-	home   *box // where its kernels and folder are
-	used   bool // something ran or was put there
-	ready  bool // its folder is there
-	sought bool // its kernels of before, where the sandbox was attached to
-	kept   map[string]*cubby.Context
-	told   map[string]bool // by language: the last result said that variables were lost
-	counts map[string]int  // by language: of the executions of the kernel, after the last
-	memory int             // see codeexec.Instance
+	home          *sandbox // where its kernels and folder are
+	used          bool     // something ran or was put there
+	ready         bool     // its folder is there
+	kernelsSought bool     // its kernels of before, where the sandbox was attached to
+	kernels       map[string]*cubby.Context
+	lossTold      map[string]bool // by language: the last result said that variables were lost
+	counts        map[string]int  // by language: of the executions of the kernel, after the last
+	memory        int             // see codeexec.Instance
 
 	lost, lostFiles bool // its variables, its files, and nobody was told
 }
 
 func newConversation(id string) *conversation {
 	return &conversation{
-		id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kept: map[string]*cubby.Context{},
-		told: map[string]bool{}, counts: map[string]int{},
+		id: id, dir: folderOf(id), turn: make(chan struct{}, 1), kernels: map[string]*cubby.Context{},
+		lossTold: map[string]bool{}, counts: map[string]int{},
 	}
 }
 
@@ -88,7 +88,7 @@ func (c *conversations) enter(ctx context.Context, h *holder, id string) (*conve
 	if v == nil {
 		if len(c.all) >= maxConversations {
 			if old := c.oldest(func(*conversation) bool { return true }); old != nil {
-				defer c.remove(h, c.empty(old)) // late: it must not hold the others up
+				defer c.endKernels(h, c.orphanKernels(old)) // late: it must not hold the others up
 				delete(c.all, old.id)
 				c.forgotten.Add(old.id)
 				c.losses = max(c.losses, old.memory)
@@ -147,19 +147,19 @@ func (c *conversations) oldest(ok func(*conversation) bool) *conversation {
 	return found
 }
 
-// taken are kernels that nothing knows any more.
-type taken struct {
-	box      *box
+// orphans are kernels that belong to no conversation any more.
+type orphans struct {
+	sandbox  *sandbox
 	contexts []*cubby.Context
 }
 
-// empty takes a conversation's kernels away; it is locked, or the caller has its
-// turn.
-func (c *conversations) empty(v *conversation) taken {
-	t := taken{box: v.home}
-	for language, k := range v.kept {
+// orphanKernels takes a conversation's kernels away from it, for endKernels. The caller
+// holds c.mu.
+func (c *conversations) orphanKernels(v *conversation) orphans {
+	t := orphans{sandbox: v.home}
+	for language, k := range v.kernels {
 		t.contexts = append(t.contexts, k)
-		delete(v.kept, language)
+		delete(v.kernels, language)
 		delete(v.counts, language)
 	}
 	c.kernels -= len(t.contexts)
@@ -167,28 +167,30 @@ func (c *conversations) empty(v *conversation) taken {
 	return t
 }
 
-// remove ends kernels in their sandbox. What cannot be ended now ends with it.
-func (c *conversations) remove(h *holder, t taken) {
-	if t.box == nil || t.box != h.current() && !t.box.apart {
+// endKernels ends kernels in their sandbox. One that cannot be ended now ends with the
+// sandbox.
+func (c *conversations) endKernels(h *holder, t orphans) {
+	if t.sandbox == nil || t.sandbox != h.current() && !t.sandbox.temporary {
 		return
 	}
 	for _, k := range t.contexts {
 		ctx, cancel := context.WithTimeout(h.ctx, renewTime)
-		if err := t.box.sbx.RemoveContext(ctx, k); err != nil && cubby.CodeOf(err) != cubby.CodeNotFound {
-			t.box.doubt(err)
-			h.log.Warn("a kernel was not ended", "sandbox_id", t.box.sbx.ID(), "err", err)
+		if err := t.sandbox.sbx.RemoveContext(ctx, k); err != nil && cubby.CodeOf(err) != cubby.CodeNotFound {
+			t.sandbox.doubt(err)
+			h.log.Warn("a kernel was not ended", "sandbox_id", t.sandbox.sbx.ID(), "err", err)
 		}
 		cancel()
 	}
 }
 
-// moved takes note that the executor's sandbox is b now. The caller has the turn.
-func (c *conversations) moved(v *conversation, b *box) {
+// enterSandbox brings v to b, the sandbox that the executor has now, and notes what v has
+// lost if that is another one than before. The caller has v's turn.
+func (c *conversations) enterSandbox(v *conversation, b *sandbox) {
 	if v.home == b {
 		return
 	}
 	c.mu.Lock()
-	c.empty(v) // they ended with their sandbox
+	c.orphanKernels(v) // they ended with their sandbox
 	c.mu.Unlock()
 	switch {
 	case v.home == nil && v.used: // it was forgotten meanwhile, and nobody knows in which sandbox it was
@@ -200,7 +202,7 @@ func (c *conversations) moved(v *conversation, b *box) {
 		v.lostFiles = v.lostFiles || v.used
 	}
 	v.lost = v.lost || v.lostFiles
-	v.home, v.used, v.ready, v.sought = b, false, false, false
+	v.home, v.used, v.ready, v.kernelsSought = b, false, false, false
 	clear(v.counts)
 }
 
@@ -208,13 +210,13 @@ func (c *conversations) moved(v *conversation, b *box) {
 // be, for which that of another conversation may have to go. The caller has the
 // turn.
 func (c *conversations) kernel(ctx context.Context, v *conversation, language string) (*cubby.Context, error) {
-	if k := v.kept[language]; k != nil {
+	if k := v.kernels[language]; k != nil {
 		return k, nil
 	}
 	b := v.home
 	c.mu.Lock()
 	for c.kernels >= c.cfg.MaxContexts {
-		old := c.oldest(func(o *conversation) bool { return len(o.kept) > 0 })
+		old := c.oldest(func(o *conversation) bool { return len(o.kernels) > 0 })
 		if old == nil {
 			c.mu.Unlock()
 			return nil, &cubby.Error{
@@ -222,9 +224,9 @@ func (c *conversations) kernel(ctx context.Context, v *conversation, language st
 				Hint: "allow more kernels, or give conversations sandboxes of their own",
 			}
 		}
-		t := c.empty(old)
+		t := c.orphanKernels(old)
 		c.mu.Unlock()
-		c.remove(b.h, t)
+		c.endKernels(b.h, t)
 		c.mu.Lock()
 	}
 	c.kernels++
@@ -239,26 +241,27 @@ func (c *conversations) kernel(ctx context.Context, v *conversation, language st
 		c.mu.Unlock()
 		return nil, err
 	}
-	v.kept[language] = k
+	v.kernels[language] = k
 	return k, nil
 }
 
-// take gives a conversation kernels that were found. The caller has the turn.
-func (c *conversations) take(v *conversation, found map[string]*cubby.Context) {
+// addKernels gives a conversation kernels that were found. The caller has its turn.
+func (c *conversations) addKernels(v *conversation, found map[string]*cubby.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for language, k := range found {
-		v.kept[language] = k
+		v.kernels[language] = k
 		c.kernels++
 	}
 }
 
-// drop forgets a kernel that is not there any more. The caller has the turn.
-func (c *conversations) drop(v *conversation, language string) {
-	if v.kept[language] == nil {
+// forgetKernel forgets a kernel that is not there any more. The caller has the
+// conversation's turn.
+func (c *conversations) forgetKernel(v *conversation, language string) {
+	if v.kernels[language] == nil {
 		return
 	}
-	delete(v.kept, language)
+	delete(v.kernels, language)
 	delete(v.counts, language)
 	c.mu.Lock()
 	c.kernels--

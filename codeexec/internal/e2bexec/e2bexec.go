@@ -177,9 +177,9 @@ type Executor struct {
 
 // core is an executor that nobody observes.
 type core struct {
-	h      *holder
-	talks  *conversations
-	spaces *workspaces
+	h             *holder
+	conversations *conversations
+	workspaces    *workspaces
 }
 
 // Open makes or finds the sandbox. ctx bounds that only.
@@ -188,7 +188,7 @@ func Open(ctx context.Context, cfg Config) (*Executor, error) {
 		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
 	}
 	h := newHolder(&cfg)
-	x := &core{h: h, talks: newConversations(&cfg), spaces: &workspaces{h: h, home: map[string]*box{}}}
+	x := &core{h: h, conversations: newConversations(&cfg), workspaces: &workspaces{h: h, home: map[string]*sandbox{}}}
 	if err := h.open(ctx); err != nil {
 		h.stop(closedError())
 		return nil, err
@@ -221,12 +221,12 @@ func (e *Executor) Engine() codeexec.Engine { return e.engine }
 func (e *Executor) Close() error { return e.core.Close() }
 
 // Detach lets go of the sandbox, which goes on.
-func (e *Executor) Detach() error { return e.core.shut(func(*box) bool { return false }) }
+func (e *Executor) Detach() error { return e.core.shut(func(*sandbox) bool { return false }) }
 
 // Destroy ends the sandbox, whoever made it, also after Detach.
 func (e *Executor) Destroy(ctx context.Context) error {
 	last := e.core.h.current()
-	err := e.core.shut(func(*box) bool { return false })
+	err := e.core.shut(func(*sandbox) bool { return false })
 	if last != nil {
 		err = errors.Join(err, last.sbx.Kill(ctx))
 	}
@@ -246,7 +246,7 @@ func (e *Executor) Latest() codeexec.Instance {
 	h := e.core.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return codeexec.Instance{Memory: e.core.talks.mostLosses(), Files: h.boxes}
+	return codeexec.Instance{Memory: e.core.conversations.mostLosses(), Files: h.sandboxCount}
 }
 
 // Busy reports whether something is under way.
@@ -261,15 +261,15 @@ func (x *core) CodeBlockDelimiters() []codeexec.CodeBlockDelimiter {
 func (x *core) Languages() []string { return x.h.cfg.RunsLanguages() }
 
 // Engine implements [codeexec.EngineProvider].
-func (x *core) Engine() codeexec.Engine { return x.spaces }
+func (x *core) Engine() codeexec.Engine { return x.workspaces }
 
 // Close implements [codeexec.CodeExecutor]. It ends the sandbox if this executor
 // made it and is not to keep it.
 func (x *core) Close() error {
-	return x.shut(func(b *box) bool { return b.owned && !x.h.cfg.Keep && x.h.cfg.ID == "" })
+	return x.shut(func(b *sandbox) bool { return b.owned && !x.h.cfg.Keep && x.h.cfg.ID == "" })
 }
 
-func (x *core) shut(ends func(*box) bool) error {
+func (x *core) shut(ends func(*sandbox) bool) error {
 	b, first := x.h.close()
 	if !first {
 		return nil

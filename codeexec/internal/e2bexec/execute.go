@@ -33,7 +33,7 @@ const restartTime = 30 * time.Second
 // execution is one call of ExecuteCode.
 type execution struct {
 	x     *core
-	b     *box
+	b     *sandbox
 	v     *conversation
 	built backend.ResultBuilder
 	lost  bool // variables are
@@ -127,7 +127,7 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 		if e.b, err = h.create(ctx); err != nil {
 			return nil, err
 		}
-		e.b.apart = true
+		e.b.temporary = true
 		release, err := e.b.lease()
 		if err != nil {
 			return nil, errors.Join(err, e.b.end())
@@ -141,27 +141,27 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 			}
 		}, nil
 	}
-	if e.v, err = e.x.talks.enter(ctx, h, id); err != nil {
+	if e.v, err = e.x.conversations.enter(ctx, h, id); err != nil {
 		return nil, err
 	}
 	b, release, err := h.acquire(ctx)
 	if err != nil {
-		e.x.talks.leave(e.v)
+		e.x.conversations.leave(e.v)
 		return nil, err
 	}
 	e.b = b
-	e.x.talks.moved(e.v, b)
+	e.x.conversations.enterSandbox(e.v, b)
 	leave := func() {
 		if h.cfg.Fresh == FreshContext {
-			e.x.talks.mu.Lock()
-			t := e.x.talks.empty(e.v)
-			e.x.talks.mu.Unlock()
-			e.x.talks.remove(h, t)
+			e.x.conversations.mu.Lock()
+			t := e.x.conversations.orphanKernels(e.v)
+			e.x.conversations.mu.Unlock()
+			e.x.conversations.endKernels(h, t)
 		}
 		release()
-		e.x.talks.leave(e.v)
+		e.x.conversations.leave(e.v)
 	}
-	if !b.owned && h.cfg.Fresh == Stateful && !e.v.sought {
+	if !b.owned && h.cfg.Fresh == Stateful && !e.v.kernelsSought {
 		if err := e.find(ctx); err != nil {
 			b.doubt(err)
 			leave()
@@ -177,13 +177,13 @@ func (e *execution) enter(ctx context.Context, id string) (done func(), err erro
 func (e *execution) find(ctx context.Context) error {
 	own := e.v.dir == cubby.Home // the sandbox's own kernels need not be found
 	if own && !slices.ContainsFunc(e.x.h.cfg.Languages, func(l string) bool { return !known(l) }) && e.x.h.cfg.Languages != nil {
-		e.v.sought = true
+		e.v.kernelsSought = true
 		return nil
 	}
 	if !own {
 		_, err := e.b.sbx.Files().Stat(ctx, e.v.dir)
 		if cubby.CodeOf(err) == cubby.CodeNotFound {
-			e.v.sought = true // it is new
+			e.v.kernelsSought = true // it is new
 			return nil
 		}
 		if err != nil {
@@ -202,8 +202,8 @@ func (e *execution) find(ctx context.Context) error {
 			found[language] = k // the newest comes last
 		}
 	}
-	e.x.talks.take(e.v, found)
-	e.v.sought, e.v.used = true, true
+	e.x.conversations.addKernels(e.v, found)
+	e.v.kernelsSought, e.v.used = true, true
 	e.v.lost = e.v.lost || !own && len(found) == 0
 	return nil
 }
@@ -262,9 +262,9 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 		return err
 	}
 	ex, err := e.run(ctx, k, block.Code, how)
-	if cubby.CodeOf(err) == cubby.CodeNotFound && ex == nil && e.v.kept[language] != nil {
+	if cubby.CodeOf(err) == cubby.CodeNotFound && ex == nil && e.v.kernels[language] != nil {
 		// The server does not know the kernel any more, so nothing ran.
-		e.x.talks.drop(e.v, language)
+		e.x.conversations.forgetKernel(e.v, language)
 		e.lost = true
 		if how, err = e.where(ctx, language); err != nil {
 			return err
@@ -292,10 +292,10 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 	// A kernel that counts from the beginning is another one: somebody has restarted
 	// it.
 	restarted := ex.Count > 0 && ex.Count <= e.v.counts[language]
-	if (ex.FreshKernel || restarted) && !e.v.told[language] {
+	if (ex.FreshKernel || restarted) && !e.v.lossTold[language] {
 		e.lost = true
 	}
-	e.v.told[language] = ex.StateLost
+	e.v.lossTold[language] = ex.StateLost
 	if e.v.counts[language] = ex.Count; ex.StateLost {
 		delete(e.v.counts, language)
 	}
@@ -320,7 +320,7 @@ func (e *execution) where(ctx context.Context, language string) (cubby.RunOption
 		}
 		return cubby.InContext(k), nil
 	}
-	k, err := e.x.talks.kernel(ctx, e.v, language)
+	k, err := e.x.conversations.kernel(ctx, e.v, language)
 	if err != nil {
 		e.b.doubt(err)
 		return nil, err
@@ -352,7 +352,7 @@ func (e *execution) restart(ctx context.Context, language string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restartTime,
 		fmt.Errorf("code that does not end could not be ended within %v: %w", restartTime, context.DeadlineExceeded))
 	defer cancel()
-	k := e.v.kept[language]
+	k := e.v.kernels[language]
 	if k == nil {
 		all, err := e.b.sbx.Contexts(ctx)
 		if err != nil {

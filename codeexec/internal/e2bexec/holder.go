@@ -42,36 +42,36 @@ type holder struct {
 	turn chan struct{} // held by who makes or checks the sandbox
 	wg   sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	cur    *box
-	boxes  int // that there were, those before this executor included
+	mu           sync.Mutex
+	closed       bool
+	cur          *sandbox
+	sandboxCount int // that there were, those before this executor included
 }
 
-// box is a sandbox.
-type box struct {
-	h      *holder
-	sbx    *cubby.Sandbox
-	owned  bool // made here
-	apart  bool // for one execution, beside the executor's own
-	serial int  // numbers the executor's sandboxes, from 1; 0 if apart
-	have   codeexec.ResourceLimits
-	endBy  time.Time // when its whole life is over; zero: never by us
-	engine *posixws.Engine
+// sandbox is one that the executor made or was attached to.
+type sandbox struct {
+	h         *holder
+	sbx       *cubby.Sandbox
+	owned     bool // made here
+	temporary bool // for one execution, beside the executor's own
+	serial    int  // numbers the executor's sandboxes, from 1; 0 if temporary
+	have      codeexec.ResourceLimits
+	endOfLife time.Time // when its whole life is over; zero: never by us
+	engine    *posixws.Engine
 
-	mu      sync.Mutex
-	endAt   time.Time // when its lease is over
-	checked time.Time // when it was last known to be alive
-	suspect bool      // something said that it is gone
-	active  int       // leases
-	idle    chan struct{}
-	rooted  bool // the folder of the workspaces is there
+	mu        sync.Mutex
+	leaseEnd  time.Time // when its lease is over
+	checked   time.Time // when it was last known to be alive
+	suspect   bool      // something said that it is gone
+	active    int       // leases
+	idle      chan struct{}
+	rootReady bool // the folder of the workspaces is there
 }
 
 func newHolder(cfg *Config) *holder {
 	h := &holder{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1)}
 	if cfg.Since != nil {
-		h.boxes = cfg.Since.Files
+		h.sandboxCount = cfg.Since.Files
 	}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	return h
@@ -118,7 +118,7 @@ func (h *holder) give() { <-h.turn }
 
 // acquire returns the sandbox, which is alive, and a lease on it. It makes one if
 // there is none, or if the one there was is gone and may be replaced.
-func (h *holder) acquire(ctx context.Context) (*box, func(), error) {
+func (h *holder) acquire(ctx context.Context) (*sandbox, func(), error) {
 	if err := h.take(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -177,19 +177,19 @@ func (h *holder) replacing(old string) {
 	}
 }
 
-func (h *holder) current() *box {
+func (h *holder) current() *sandbox {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cur
 }
 
 // adopt makes b the executor's sandbox; or ends it, when there is none any more.
-func (h *holder) adopt(b *box) error {
+func (h *holder) adopt(b *sandbox) error {
 	h.mu.Lock()
 	closed := h.closed
 	if !closed {
-		h.boxes++
-		h.cur, b.serial = b, h.boxes
+		h.sandboxCount++
+		h.cur, b.serial = b, h.sandboxCount
 	}
 	h.mu.Unlock()
 	if closed {
@@ -199,7 +199,7 @@ func (h *holder) adopt(b *box) error {
 }
 
 // retire lets go of a sandbox that is gone.
-func (h *holder) retire(b *box) {
+func (h *holder) retire(b *sandbox) {
 	h.mu.Lock()
 	if h.cur == b {
 		h.cur = nil
@@ -219,10 +219,10 @@ func (h *holder) firstTimeout() time.Duration {
 }
 
 // create makes a sandbox, which the caller adopts or ends.
-func (h *holder) create(ctx context.Context) (*box, error) {
+func (h *holder) create(ctx context.Context) (*sandbox, error) {
 	timeout := h.firstTimeout()
 	opts := append(h.cfg.Create[:len(h.cfg.Create):len(h.cfg.Create)],
-		cubby.WithTimeout(timeout), cubby.WithLimits(boxLimits(h.cfg.Limits)))
+		cubby.WithTimeout(timeout), cubby.WithLimits(sandboxLimits(h.cfg.Limits)))
 	began := time.Now()
 	sbx, err := h.cfg.Client.Create(ctx, opts...)
 	if cubby.CodeOf(err) == cubby.CodeUnimplemented && h.cfg.Limits != (codeexec.ResourceLimits{}) {
@@ -231,7 +231,7 @@ func (h *holder) create(ctx context.Context) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{h: h, sbx: sbx, owned: true, endAt: began.Add(timeout), checked: began}
+	b := &sandbox{h: h, sbx: sbx, owned: true, leaseEnd: began.Add(timeout), checked: began}
 	info, err := sbx.Info(ctx)
 	if err == nil {
 		err = b.prepare(info, began)
@@ -243,7 +243,7 @@ func (h *holder) create(ctx context.Context) (*box, error) {
 }
 
 // attach finds the sandbox of the configuration, which must run.
-func (h *holder) attach(ctx context.Context) (*box, error) {
+func (h *holder) attach(ctx context.Context) (*sandbox, error) {
 	sbx, err := h.cfg.Client.Get(ctx, h.cfg.ID)
 	if err != nil {
 		return nil, gone(h.cfg.ID, err)
@@ -262,22 +262,22 @@ func (h *holder) attach(ctx context.Context) (*box, error) {
 	if sbx, err = h.cfg.Client.Connect(ctx, h.cfg.ID, cubby.WithTimeout(timeout)); err != nil {
 		return nil, gone(h.cfg.ID, err)
 	}
-	b := &box{h: h, sbx: sbx, checked: now, endAt: now.Add(timeout)}
+	b := &sandbox{h: h, sbx: sbx, checked: now, leaseEnd: now.Add(timeout)}
 	// A lease that is longer than ours stays as it is.
 	if info.EndAt.Sub(now) > h.cfg.IdleTimeout+clockSkew {
-		b.endAt = info.EndAt
+		b.leaseEnd = info.EndAt
 	}
 	return b, b.prepare(info, now)
 }
 
 // prepare takes what the server says of a sandbox.
-func (b *box) prepare(info *cubby.Info, now time.Time) error {
+func (b *sandbox) prepare(info *cubby.Info, now time.Time) error {
 	b.have = held(info)
 	if err := checkLimits(b.h.cfg.Limits, b.have); err != nil {
 		return err
 	}
 	if b.h.cfg.SandboxTimeout > 0 {
-		b.endBy = now.Add(b.h.cfg.SandboxTimeout)
+		b.endOfLife = now.Add(b.h.cfg.SandboxTimeout)
 	}
 	programs := b.have
 	programs.FileSizeBytes = 0 // a program's own is none of what can be asked for
@@ -312,14 +312,14 @@ func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.IdleTimeout
 
 // doubt has the next use ask whether the sandbox is there, if err says that it
 // may not be.
-func (b *box) doubt(err error) {
+func (b *sandbox) doubt(err error) {
 	switch cubby.CodeOf(err) {
 	case cubby.CodeSandboxGone, cubby.CodePaused, cubby.CodeUnavailable, cubby.CodeNotFound:
 		b.suspected()
 	}
 }
 
-func (b *box) suspected() {
+func (b *sandbox) suspected() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.suspect = true
@@ -328,7 +328,7 @@ func (b *box) suspected() {
 // check asks whether the sandbox is there, unless that is known, and renews its
 // lease by that. Its errors: sandbox gone, paused, or that the server cannot be
 // reached.
-func (b *box) check(ctx context.Context) error {
+func (b *sandbox) check(ctx context.Context) error {
 	b.mu.Lock()
 	known := !b.suspect && time.Since(b.checked) < b.h.trust()
 	b.mu.Unlock()
@@ -355,7 +355,7 @@ func (b *box) check(ctx context.Context) error {
 	return nil
 }
 
-func (b *box) known() {
+func (b *sandbox) known() {
 	b.mu.Lock()
 	b.checked, b.suspect = time.Now(), false
 	b.mu.Unlock()
@@ -363,14 +363,14 @@ func (b *box) known() {
 
 // renew makes the lease the idle timeout again, but never shorter than it is and
 // never longer than the sandbox's whole life.
-func (b *box) renew(ctx context.Context) error {
+func (b *sandbox) renew(ctx context.Context) error {
 	now := time.Now()
 	d := b.h.cfg.IdleTimeout
-	if !b.endBy.IsZero() {
-		d = min(d, b.endBy.Sub(now))
+	if !b.endOfLife.IsZero() {
+		d = min(d, b.endOfLife.Sub(now))
 	}
 	b.mu.Lock()
-	longer := now.Add(d).After(b.endAt)
+	longer := now.Add(d).After(b.leaseEnd)
 	b.mu.Unlock()
 	if d <= 0 || !longer {
 		// Nothing to move, but it may be gone.
@@ -388,7 +388,7 @@ func (b *box) renew(ctx context.Context) error {
 		return err
 	}
 	b.mu.Lock()
-	b.endAt = now.Add(d)
+	b.leaseEnd = now.Add(d)
 	b.mu.Unlock()
 	b.known()
 	return nil
@@ -396,12 +396,12 @@ func (b *box) renew(ctx context.Context) error {
 
 // hold is a lease on b for what was begun there. It fails when another sandbox
 // has taken its place.
-func (h *holder) hold(ctx context.Context, b *box) (release func(), err error) {
+func (h *holder) hold(ctx context.Context, b *sandbox) (release func(), err error) {
 	if err := h.take(ctx); err != nil {
 		return nil, err
 	}
 	defer h.give()
-	if !b.apart && h.current() != b {
+	if !b.temporary && h.current() != b {
 		return nil, &cubby.Error{Code: cubby.CodeSandboxGone, Err: fmt.Errorf("the sandbox %s was replaced", b.sbx.ID())}
 	}
 	ctx, cancel := h.join(ctx)
@@ -413,7 +413,7 @@ func (h *holder) hold(ctx context.Context, b *box) (release func(), err error) {
 }
 
 // lease keeps the sandbox alive until release is called.
-func (b *box) lease() (release func(), err error) {
+func (b *sandbox) lease() (release func(), err error) {
 	b.h.mu.Lock()
 	defer b.h.mu.Unlock()
 	if b.h.closed {
@@ -436,7 +436,7 @@ func (b *box) lease() (release func(), err error) {
 }
 
 // keep renews the lease while something is under way, and once when it is over.
-func (b *box) keep(idle <-chan struct{}) {
+func (b *sandbox) keep(idle <-chan struct{}) {
 	tick := time.NewTicker(max(b.h.cfg.IdleTimeout/3, 200*time.Millisecond))
 	defer tick.Stop()
 	renew := func() {
@@ -477,14 +477,14 @@ func (h *holder) busy() bool {
 }
 
 // end ends the sandbox.
-func (b *box) end() error {
+func (b *sandbox) end() error {
 	b.engineClose()
 	return b.sbx.Close()
 }
 
 // engineClose ends what the engine follows; after the end of the executor's
 // context these are let go of, not killed.
-func (b *box) engineClose() {
+func (b *sandbox) engineClose() {
 	if b.engine == nil {
 		return
 	}
@@ -495,7 +495,7 @@ func (b *box) engineClose() {
 
 // close lets go of everything and returns the sandbox there was. It is idempotent;
 // the first call is told that it was.
-func (h *holder) close() (b *box, first bool) {
+func (h *holder) close() (b *sandbox, first bool) {
 	h.mu.Lock()
 	again := h.closed
 	h.closed = true

@@ -9,8 +9,8 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec"
 )
 
-// boxLimits are the limits that a sandbox is asked to be made with.
-func boxLimits(l codeexec.ResourceLimits) cubby.Limits {
+// sandboxLimits are the limits that a sandbox is asked to be made with.
+func sandboxLimits(l codeexec.ResourceLimits) cubby.Limits {
 	return cubby.Limits{Memory: l.MemoryBytes, CPUs: l.CPUs, Disk: l.DiskBytes, PIDs: l.MaxPIDs}
 }
 

@@ -22,7 +22,7 @@ const (
 
 // machine is a sandbox where workspaces are, and the user of their programs.
 type machine struct {
-	b    *box
+	b    *sandbox
 	user string // empty: the sandbox's default
 }
 
@@ -90,7 +90,7 @@ func (h *holder) why(ctx context.Context, err error) error {
 
 // process is a program in a sandbox.
 type process struct {
-	b       *box
+	b       *sandbox
 	cmd     *cubby.Command
 	life    context.Context
 	cancel  context.CancelCauseFunc

@@ -33,7 +33,7 @@ type workspaces struct {
 	h *holder
 
 	mu   sync.Mutex
-	home map[string]*box // by a workspace's path
+	home map[string]*sandbox // by a workspace's path
 }
 
 // Manager implements [codeexec.Engine].
@@ -79,9 +79,9 @@ func (w *workspaces) engine(ctx context.Context, op string, ws codeexec.Workspac
 
 // prepareRoot makes the folder of the workspaces, once for each sandbox. Where the
 // programs' user may not, root does.
-func (b *box) prepareRoot(ctx context.Context) error {
+func (b *sandbox) prepareRoot(ctx context.Context) error {
 	b.mu.Lock()
-	done := b.rooted
+	done := b.rootReady
 	b.mu.Unlock()
 	if done {
 		return nil
@@ -107,7 +107,7 @@ func (b *box) prepareRoot(ctx context.Context) error {
 		return failed
 	}
 	b.mu.Lock()
-	b.rooted = true
+	b.rootReady = true
 	b.mu.Unlock()
 	return nil
 }
@@ -123,7 +123,7 @@ func isLost(err error) bool {
 }
 
 // script runs a short script to its end.
-func (b *box) script(ctx context.Context, user, text string, args ...string) (exitCode int, err error) {
+func (b *sandbox) script(ctx context.Context, user, text string, args ...string) (exitCode int, err error) {
 	p, err := machine{b, user}.Start(ctx, posixws.Program{
 		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Stdout: io.Discard, Stderr: io.Discard,
 	})
@@ -181,7 +181,7 @@ func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 		err = e.Manager().Cleanup(ctx, ws)
 	}
 	if err == nil || errors.Is(err, codeexec.ErrWorkspaceStale) {
-		m.w.forget(func(path string, _ *box) bool { return path == ws.Path })
+		m.w.forget(func(path string, _ *sandbox) bool { return path == ws.Path })
 		return nil
 	}
 	return err
@@ -190,14 +190,14 @@ func (m manager) Cleanup(ctx context.Context, ws codeexec.Workspace) error {
 // CleanupID implements [codeexec.WorkspaceManager].
 func (m manager) CleanupID(ctx context.Context, execID string) error {
 	now := m.w.h.current()
-	m.w.forget(func(_ string, home *box) bool { return home != now })
+	m.w.forget(func(_ string, home *sandbox) bool { return home != now })
 	if now == nil {
 		return nil // there is no sandbox that could have any
 	}
 	return now.engine.Manager().CleanupID(ctx, execID)
 }
 
-func (w *workspaces) forget(which func(path string, home *box) bool) {
+func (w *workspaces) forget(which func(path string, home *sandbox) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for path, home := range w.home {
