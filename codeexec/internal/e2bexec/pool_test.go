@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// goroutinesLeft waits until no goroutine but the caller's has a function of boxes
+// goroutinesLeft waits until no goroutine but the caller's has a function of e2bexec
 // on its stack, or was started by one, and returns the stacks of those that are
 // there after the time.
 func goroutinesLeft(within time.Duration) []string {
 	for deadline := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		stacks := make([]byte, 1<<20)
 		all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
-		left := slices.DeleteFunc(all[1:], func(stack string) bool { return !strings.Contains(stack, "codeexec/internal/boxes") })
+		left := slices.DeleteFunc(all[1:], func(stack string) bool { return !strings.Contains(stack, "codeexec/internal/e2bexec") })
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
