@@ -241,15 +241,12 @@ func listenTCP(address string) (*os.File, *net.TCPAddr, error) {
 	return f, tcp.Addr().(*net.TCPAddr), err
 }
 
-// url is how this machine reaches a server that listens at addr.
+// url is how this machine reaches a server that listens at addr. Go listens at [::] also
+// for 0.0.0.0, and for IPv4, too; many containers have no IPv6 to reach it by.
 func url(addr *net.TCPAddr) string {
 	ip := addr.IP
-	switch {
-	case !ip.IsUnspecified():
-	case ip.To4() != nil || len(ip) == 0:
+	if len(ip) == 0 || ip.IsUnspecified() {
 		ip = net.IPv4(127, 0, 0, 1)
-	default:
-		ip = net.IPv6loopback
 	}
 	return "http://" + net.JoinHostPort(ip.String(), strconv.Itoa(addr.Port))
 }

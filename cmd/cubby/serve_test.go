@@ -8,7 +8,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,6 +249,32 @@ func TestServeStarts(t *testing.T) {
 		}
 	}
 	third.create(t, key)
+}
+
+// TestServerURL: the address that is printed is one at which this machine reaches the
+// server, also where it has no IPv6.
+func TestServerURL(t *testing.T) {
+	for listen, want := range map[string]string{
+		"127.0.0.1:0": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", ":0": "127.0.0.1", "[::]:0": "127.0.0.1", "[::1]:0": "[::1]",
+	} {
+		l, err := net.Listen("tcp", listen)
+		if err != nil {
+			t.Logf("%s: %v", listen, err) // no IPv6
+			continue
+		}
+		defer l.Close()
+		got, err := neturl.Parse(url(l.Addr().(*net.TCPAddr)))
+		if err != nil || !strings.HasPrefix(got.Host, want+":") {
+			t.Errorf("%s: %v, %v", listen, got, err)
+			continue
+		}
+		conn, err := net.Dial("tcp", got.Host)
+		if err != nil {
+			t.Errorf("%s: %v", listen, err)
+			continue
+		}
+		conn.Close()
+	}
 }
 
 // TestServeFirstStartFails fails to start at first: the key is made, and shown, by
