@@ -31,6 +31,9 @@ func raise(tree, version, proxy string) error {
 	if semver.Canonical(version) != version {
 		return fmt.Errorf("%q is not a version such as v0.3.0", version)
 	}
+	if major := semver.Major(version); major != "v0" && major != "v1" {
+		return fmt.Errorf("%s: the modules' paths would have to end in /%s", version, major)
+	}
 	tree, err := filepath.Abs(tree)
 	if err != nil {
 		return err
@@ -87,20 +90,15 @@ func workspace(tree, version string) ([]*sibling, error) {
 		}
 		siblings = append(siblings, &sibling{dir: filepath.ToSlash(filepath.Clean(use.Path)), path: file.Module.Mod.Path, file: file})
 	}
-	for _, r := range slices.Clone(work.Replace) {
-		if find(siblings, r.Old.Path) == nil {
+	for _, r := range work.Replace {
+		if find(siblings, r.Old.Path) == nil || r.Old.Version == "" {
 			continue
 		}
-		old, folder := r.Old, r.New.Path
-		if err := work.DropReplace(old.Path, old.Version); err != nil {
-			return nil, err
-		}
-		if err := work.AddReplace(old.Path, version, folder, ""); err != nil {
-			return nil, err
+		// The line is changed, and not made anew: the block's comment stays.
+		if i := slices.Index(r.Syntax.Token, r.Old.Version); i >= 0 {
+			r.Syntax.Token[i] = version
 		}
 	}
-	work.Cleanup()
-	work.SortBlocks()
 	return siblings, os.WriteFile(name, modfile.Format(work.Syntax), 0o644)
 }
 

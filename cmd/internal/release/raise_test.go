@@ -20,7 +20,7 @@ func repository(t *testing.T, change map[string]string) string {
 	dir := t.TempDir()
 	files := map[string]string{
 		"LICENSE": "free\n", ".gitignore": "/bin/\n", "bin/program": "built\n",
-		"go.work": "go 1.24\n\nuse (\n\t.\n\t./cmd\n\t./lib/extra\n)\n\nreplace (\n\t" + base + " v0.2.0 => ./\n\t" +
+		"go.work": "go 1.24\n\nuse (\n\t.\n\t./cmd\n\t./lib/extra\n)\n\n// Why.\nreplace (\n\t" + base + " v0.2.0 => ./\n\t" +
 			base + "/lib/extra v0.2.0 => ./lib/extra\n\texample.com/other v1.0.0 => ./other\n)\n",
 		"go.mod":              "module " + base + "\n\ngo 1.24\n",
 		"lib.go":              "package repo\n\nconst Name = \"repo\"\n",
@@ -100,7 +100,7 @@ func TestRaise(t *testing.T) {
 	for name, want := range map[string][]string{
 		versionFile: {`const Version = "0.3.0"`}, "cmd/go.sum": {"example.com/kept v1.0.0/go.mod h1:x\n"},
 		"cmd/go.mod": {base + " v0.3.0 // indirect", base + "/lib/extra v0.3.0\n"},
-		"go.work":    {base + " v0.3.0 => ./\n", base + "/lib/extra v0.3.0 => ./lib/extra\n", "example.com/other v1.0.0 => ./other\n"},
+		"go.work":    {"// Why.\nreplace (\n\t" + base + " v0.3.0 => ./\n", base + "/lib/extra v0.3.0 => ./lib/extra\n", "example.com/other v1.0.0 => ./other\n"},
 	} {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -167,6 +167,7 @@ func TestRaiseRefuses(t *testing.T) {
 		want    string
 	}{
 		"no version":  {"0.3.0", nil, "not a version"},
+		"major 2":     {"v2.0.0", nil, "/v2"},
 		"a replace":   {"v0.3.0", map[string]string{"cmd/go.mod": "module " + base + "/cmd\n\ngo 1.24\n\nreplace a.example => ../a\n"}, "replace"},
 		"an exclude":  {"v0.3.0", map[string]string{"cmd/go.mod": "module " + base + "/cmd\n\ngo 1.24\n\nexclude a.example v1.0.0\n"}, "exclude"},
 		"a circle":    {"v0.3.0", map[string]string{"go.mod": "module " + base + "\n\ngo 1.24\n\nrequire " + base + "/lib/extra v0.2.0\n"}, "circle"},
