@@ -39,7 +39,7 @@ func maySysAdmin() bool {
 func Hint(err error) string {
 	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.EINVAL, syscall.ENOSPC, syscall.EUSERS} {
 		if errors.Is(err, errno) {
-			return "this machine forbids user namespaces to this user: allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns; in a container its seccomp profile), or run as root. `cubby doctor` tells which"
+			return "this machine forbids user namespaces to this user: allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns; for docker run: --security-opt seccomp=unconfined --security-opt apparmor=unconfined), or run as root with CAP_SYS_ADMIN. `cubby doctor` tells which"
 		}
 	}
 	return ""
