@@ -102,13 +102,24 @@ func flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
 		return noArgs(cmd, cmd.Flags().Args())
 	}
-	// Which function of Go read a number says nothing to who wrote it.
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		if near := similarFlags(cmd, unknown.GetSpecifiedName()); len(near) > 0 {
+			err = fmt.Errorf("%w\ndid you mean %s?", err, strings.Join(near, " or "))
+		}
+	}
+	// Which function of Go read a value says nothing to who wrote it.
 	if value, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if why := value.Unwrap(); why != nil && strings.HasPrefix(why.Error(), "time: ") {
+			err = fmt.Errorf("--%s: %q is no time: write it with its unit, as 30s, 10m or 1h", value.GetFlag().Name, value.GetValue())
+		}
 		if number, ok := errors.AsType[*strconv.NumError](err); ok {
 			why := "not a number"
 			switch {
 			case errors.Is(number, strconv.ErrRange):
 				why = "out of range"
+			case number.Func == "ParseBool":
+				why = "neither true nor false"
 			case number.Func != "ParseFloat":
 				why = "not a whole number"
 			}
@@ -116,6 +127,22 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	return usagef("%w\nsee %q", err, cmd.CommandPath()+" --help")
+}
+
+// similarFlags returns the flags that begin with a name, or that it may be a slip of.
+func similarFlags(cmd *cobra.Command, name string) []string {
+	// Cobra knows what is similar to a command.
+	flags := cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	near := flags.SuggestionsFor(name)
+	for i := range near {
+		near[i] = "--" + near[i]
+	}
+	return near
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

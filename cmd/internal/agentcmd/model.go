@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,19 @@ const modelHelp = `Which model, environment variables say:
                      needs no key, such as Ollama:
                      OPENAI_BASE_URL=http://localhost:11434/v1 with --model qwen3`
 
+// checkURL finds a base URL to which nothing could be sent, as one without http:// in front.
+func checkURL(from, base string) error {
+	if base == "" {
+		return nil
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		// It is not shown: it may hold a password.
+		return usagef("%s is no address of an endpoint: write one such as http://localhost:11434/v1", from)
+	}
+	return nil
+}
+
 // newModel chooses by provider, else by the model's name, else by what is set.
 func newModel(f flags) (agent.Model, error) {
 	provider := f.provider
@@ -48,8 +62,14 @@ func newModel(f flags) (agent.Model, error) {
 			return nil, fmt.Errorf("there is no model: no key is set.\n\n%s", modelHelp)
 		}
 	}
+	if err := checkURL("--base-url", f.baseURL); err != nil {
+		return nil, err
+	}
 	switch provider {
 	case "openai":
+		if err := checkURL("OPENAI_BASE_URL", openAIURL); err != nil {
+			return nil, err
+		}
 		if openAIKey == "" && openAIURL == "" {
 			return nil, fmt.Errorf("OPENAI_API_KEY is not set.\n\n%s", modelHelp)
 		}
@@ -58,7 +78,11 @@ func newModel(f flags) (agent.Model, error) {
 		}
 		return openai.New(openai.FromEnv(openai.Config{Model: cmp.Or(f.model, defaultOpenAI), BaseURL: f.baseURL})), nil
 	case "anthropic":
-		if anthropicKey == "" && cmp.Or(f.baseURL, os.Getenv("ANTHROPIC_BASE_URL")) == "" {
+		anthropicURL := cmp.Or(f.baseURL, os.Getenv("ANTHROPIC_BASE_URL"))
+		if err := checkURL("ANTHROPIC_BASE_URL", anthropicURL); err != nil {
+			return nil, err
+		}
+		if anthropicKey == "" && anthropicURL == "" {
 			return nil, fmt.Errorf("ANTHROPIC_API_KEY is not set.\n\n%s", modelHelp)
 		}
 		return anthropic.New(anthropic.FromEnv(anthropic.Config{Model: cmp.Or(f.model, defaultAnthropic), BaseURL: f.baseURL})), nil
