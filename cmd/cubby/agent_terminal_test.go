@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -49,6 +50,12 @@ type session struct {
 // chatting starts a chat on a terminal that answers no question of its program's.
 func chatting(t *testing.T, home string, columns uint16, env []string, args ...string) *session {
 	t.Helper()
+	return chattingIn(t, "", home, columns, env, args...)
+}
+
+// chattingIn starts a shell, if one is named, that has the chat as its command chat.
+func chattingIn(t *testing.T, shell, home string, columns uint16, env []string, args ...string) *session {
+	t.Helper()
 	script, err := modelserver.Parse("model.yaml", []byte(terminalModel))
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +76,14 @@ func chatting(t *testing.T, home string, columns uint16, env []string, args ...s
 	}
 	s := &session{t: t, home: home, said: make(chan string, 1000)}
 	s.cmd = exec.Command(filepath.Join(bin, "cubby"), append([]string{"agent", "--model", "m", "--approve=false"}, args...)...)
+	if shell != "" {
+		rc := filepath.Join(bin, "rc")
+		chat := fmt.Sprintf("PS1=shell:; HISTFILE=\nchat() { %s; }\n", strings.Join(s.cmd.Args, " "))
+		if err := os.WriteFile(rc, []byte(chat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.cmd = exec.Command(shell, "--rcfile", rc, "--noediting", "-i")
+	}
 	s.cmd.Dir = t.TempDir()
 	s.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TERM=xterm-256color", "CUBBY_FAKE=1", "CODE_EXECUTOR_TYPE=unsafe_local",
@@ -191,6 +206,85 @@ func TestAgentTyped(t *testing.T) {
 	s.send("\x03")
 	if code := s.end(); code != exitInterrupted || !strings.Contains(s.seen, "cubby: interrupted") {
 		t.Errorf("status %d, having printed %q", code, s.seen)
+	}
+}
+
+// TestAgentTerminalChanges: the text follows the size of the window, and Ctrl-Z where no
+// shell could have the program go on loses nothing.
+func TestAgentTerminalChanges(t *testing.T) {
+	s := chatting(t, t.TempDir(), 80, nil)
+	s.until(prompt)
+	s.send("the quick brown fox jumps")
+	s.until("jumps")
+	if err := pty.Setsize(s.terminal, &pty.Winsize{Rows: 24, Cols: 20}); err != nil {
+		t.Fatal(err)
+	}
+	s.until("> the quick brown f\x1b[K\r\n  ox jumps\x1b[K")
+	s.send("\x1a")
+	s.until("^Z")
+	s.until("ox jumps\x1b[K")
+	s.send("\r")
+	s.until("A plain answer.")
+	s.until(prompt)
+	s.send("\x04")
+	if code := s.end(); code != exitOK {
+		t.Errorf("status %d, having printed %q", code, s.seen)
+	}
+}
+
+// TestAgentSuspended: in a shell, Ctrl-Z stops the chat with the terminal in its modes,
+// and fg goes on with what was typed.
+func TestAgentSuspended(t *testing.T) {
+	shell, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	s := chattingIn(t, shell, t.TempDir(), 80, nil)
+	s.until("shell:")
+	s.send("stty -g; chat\r")
+	s.until("chat\r\n")
+	modes, _, _ := strings.Cut(s.until("Ask"), "\r")
+	s.until(prompt)
+	s.send("half a \x1a")
+	s.until("Stopped")
+	s.until("shell:")
+	s.send("stty -g\r")
+	s.until("\r\n")
+	if got, _, _ := strings.Cut(s.until("shell:"), "\r"); got != modes {
+		t.Errorf("modes %q, before %q", got, modes)
+	}
+	s.send("fg\r")
+	s.until("\x1b[?2004h\r> half a ")
+	s.send("question\r")
+	s.until("A plain answer.")
+	s.until(prompt)
+	s.send("\x04")
+	s.until("shell:")
+	s.send("exit\r")
+	s.end()
+}
+
+// TestAgentTypedAhead: what was typed before code was shown does not approve it.
+func TestAgentTypedAhead(t *testing.T) {
+	for _, name := range []string{"xterm", "dumb"} {
+		t.Run(name, func(t *testing.T) {
+			s := chatting(t, t.TempDir(), 80, []string{"TERM=" + name}, "--approve")
+			s.until("> ")
+			s.send("sleep\ry\ry\r")
+			s.until("why not: ")
+			s.send("n\r")
+			s.until("did not approve")
+			s.until("A plain answer.")
+			s.until("> ")
+			s.send("half a ques\x03") // clears the line
+			s.until("Ctrl-C again")
+			s.until("> ")
+			s.send("\x03")
+			code := s.end()
+			if said := strings.ReplaceAll(s.seen, "\x1b[?2004l", ""); code != exitInterrupted || !strings.Contains(said, "\ncubby: interrupted") {
+				t.Errorf("status %d, having printed %q", code, s.seen)
+			}
+		})
 	}
 }
 

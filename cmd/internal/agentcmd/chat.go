@@ -44,7 +44,7 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 			c.view.begin("prompt")
 			c.view.raw("\n")
 		}
-		text, err := c.read(ctx, prompt, h)
+		text, err := c.readQuestion(ctx, prompt, h)
 		switch {
 		case ctx.Err() != nil:
 			return c.interrupted(ctx, ctx.Err())
@@ -96,6 +96,22 @@ func (c *command) chat(ctx context.Context, first agent.Question) error {
 			last = nil
 		}
 	}
+}
+
+// readQuestion reads a question. Ctrl-C ends the wait for it, not the chat.
+func (c *command) readQuestion(ctx context.Context, prompt string, h lineedit.History) (text string, err error) {
+	if c.editor != nil || !c.lines.terminal {
+		return c.read(ctx, prompt, h)
+	}
+	err, interrupted := c.signals.during(ctx, func(ctx context.Context) (err error) {
+		text, err = c.read(ctx, prompt, nil)
+		return err
+	})
+	if interrupted && ctx.Err() == nil {
+		c.view.echoed()
+		return "", lineedit.ErrInterrupted
+	}
+	return text, err
 }
 
 // slash obeys a command of the chat.

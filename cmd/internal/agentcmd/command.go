@@ -58,7 +58,7 @@ func newCommand(std Streams, f flags) *command { return &command{std: std, flags
 
 func (c *command) run(ctx context.Context, question string, asked bool) (err error) {
 	if c.flags.maxTurns < 1 || c.flags.timeout <= 0 {
-		return usagef("--max-turns and --timeout are more than 0")
+		return usagef("--max-turns and --timeout must be more than 0")
 	}
 	if asked && question == "-" {
 		text, err := io.ReadAll(io.LimitReader(c.std.In, maxQuestion))
@@ -146,6 +146,7 @@ func (c *command) interrupted(ctx context.Context, err error) error {
 		return output.Exit(exitBrokenPipe)
 	}
 	if err != nil && ctx.Err() != nil {
+		c.view.echoed()
 		c.view.close()
 		fmt.Fprintln(c.std.Err, "cubby: interrupted")
 		return output.Exit(exitInterrupted)
@@ -293,6 +294,9 @@ func (c *command) ask(ctx context.Context, q agent.Question) (*agent.Answer, err
 		}
 		c.view.event(e)
 	})
+	if ctx.Err() != nil {
+		c.view.echoed()
+	}
 	c.view.endTurn()
 	if answer == nil {
 		return nil, err
@@ -368,6 +372,14 @@ func (c *command) read(ctx context.Context, prompt string, h lineedit.History) (
 	return text, err
 }
 
+// discardTyped forgets what was typed on a terminal and has not been read.
+func (c *command) discardTyped() error {
+	if c.editor != nil {
+		return c.editor.Discard()
+	}
+	return c.lines.discard()
+}
+
 // approver asks a person: for each run, or for those that the policy is unsure
 // of.
 func (c *command) approver(each bool) agent.Approver {
@@ -380,6 +392,10 @@ func (c *command) approver(each bool) agent.Approver {
 			c.view.note("called as the tool %s with %.2000s", r.Tool, r.Arguments)
 		}
 		c.view.findings(r.Report.Findings)
+		// What was typed before the code was shown approves nothing.
+		if err := c.discardTyped(); err != nil {
+			return agent.Approval{}, err
+		}
 		line, err := c.read(ctx, "Run this? [y]es, [n]o, [a]lways, or say why not: ", nil)
 		if errors.Is(err, lineedit.ErrInterrupted) {
 			c.signals.take(os.Interrupt) // as the terminal's own Ctrl-C

@@ -21,6 +21,7 @@ import (
 // up. The goroutine that reads ends with the input: one that sits in a terminal's
 // read cannot be called back.
 type lines struct {
+	file     *os.File // nil unless it is one
 	terminal bool
 	want     chan struct{}
 	got      chan line
@@ -33,7 +34,7 @@ type line struct {
 
 func readLines(r io.Reader) *lines {
 	f, ok := r.(*os.File)
-	l := &lines{terminal: ok && term.IsTerminal(int(f.Fd())), want: make(chan struct{}), got: make(chan line)}
+	l := &lines{file: f, terminal: ok && term.IsTerminal(int(f.Fd())), want: make(chan struct{}), got: make(chan line)}
 	go func() {
 		in := bufio.NewReaderSize(r, maxQuestion)
 		for range l.want {
@@ -68,19 +69,38 @@ func (l *lines) next(ctx context.Context) (string, error) {
 	}
 }
 
+// discard forgets what was typed on a terminal and has not been read.
+func (l *lines) discard() error {
+	if !l.terminal {
+		return nil
+	}
+	err := discard(l.file)
+	select {
+	case <-l.got: // it was asked for earlier, and given up
+	default:
+	}
+	return err
+}
+
+// movesCursor reports a terminal that obeys escape sequences, by its name.
+func movesCursor() bool {
+	name := os.Getenv("TERM")
+	return name != "dumb" && (name != "" || runtime.GOOS == "windows")
+}
+
 // newEditor returns an editor for a person at a terminal; nil where lines are read as
 // they come: from a pipe, on a terminal that cannot move its cursor, or where what is
 // shown goes elsewhere.
 func newEditor(in io.Reader, out io.Writer) *lineedit.Editor {
 	f, ok := in.(*os.File)
 	screen, seen := out.(terminal.File)
-	name := os.Getenv("TERM")
-	if !ok || !seen || !term.IsTerminal(int(f.Fd())) || !terminal.Is(out) || name == "dumb" || name == "" && runtime.GOOS != "windows" {
+	if !ok || !seen || !term.IsTerminal(int(f.Fd())) || !terminal.Is(out) || !movesCursor() {
 		return nil
 	}
-	return lineedit.New(lineedit.Screen{
+	s := lineedit.Screen{
 		In: f, Out: out,
-		Raw: func() (func() error, error) { return raw(f, screen) },
+		Discard: func() error { return discard(f) },
+		Raw:     func() (func() error, error) { return raw(f, screen) },
 		Size: func() (int, int) {
 			columns, rows, err := term.GetSize(int(screen.Fd()))
 			if err != nil || columns < 1 || rows < 1 {
@@ -88,7 +108,9 @@ func newEditor(in io.Reader, out io.Writer) *lineedit.Editor {
 			}
 			return columns, rows
 		},
-	})
+	}
+	addSignals(&s)
+	return lineedit.New(s)
 }
 
 // signals turn Ctrl-C into the end of what goes on.

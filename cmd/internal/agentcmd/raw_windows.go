@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 	"golang.org/x/term"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/lineedit"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
 
@@ -28,3 +29,10 @@ func raw(in *os.File, out terminal.File) (restore func() error, err error) {
 		return errors.Join(term.Restore(int(in.Fd()), state), windows.SetConsoleMode(console, mode))
 	}, nil
 }
+
+// discard forgets what was typed on a console and has not been read.
+func discard(in *os.File) error { return windows.FlushConsoleInputBuffer(windows.Handle(in.Fd())) }
+
+// addSignals adds nothing: a console tells nobody of its size, and stops no program for
+// Ctrl-Z.
+func addSignals(*lineedit.Screen) {}

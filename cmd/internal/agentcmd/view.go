@@ -39,6 +39,7 @@ type view struct {
 	clean    *terminal.Filter // to w
 	answerTo io.Writer        // a pipe that gets the answer; nil if there is none
 	tty      bool
+	moves    bool // the terminal obeys escape sequences
 	colour   bool
 	silent   bool // with --json: notes only
 	notes    io.Writer
@@ -64,7 +65,8 @@ func newView(std Streams, silent bool) *view {
 		}
 	}
 	v.tty = terminal.Is(v.w)
-	v.colour = v.tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	v.moves = v.tty && movesCursor()
+	v.colour = v.moves && os.Getenv("NO_COLOR") == ""
 	v.clean = terminal.Strict(&prefixer{v: v})
 	v.reply = &replyView{v: v}
 	return v
@@ -115,7 +117,7 @@ func (p *prefixer) Write(b []byte) (int, error) {
 			v.midLine = false
 			continue
 		case r == '\r':
-			if v.midLine && v.tty {
+			if v.midLine && v.moves {
 				out.WriteString("\r\x1b[K")
 				v.midLine = false
 			}
@@ -195,7 +197,7 @@ func (v *view) endLine() {
 func (v *view) wait(message string) (stop func()) {
 	v.quiet()
 	var w io.Writer
-	if v.tty && !v.silent {
+	if v.moves && !v.silent {
 		w = v.w
 	}
 	v.spin = terminal.NewSpinner(w, message)
@@ -210,6 +212,17 @@ func (v *view) quiet() {
 }
 
 func (v *view) close() { v.endTurn() }
+
+// echoed goes on below, or in place of, the ^C that a terminal has shown itself.
+func (v *view) echoed() {
+	switch v.quiet(); {
+	case !v.tty || v.midLine: // what comes begins a line of its own
+	case v.moves:
+		v.raw("\r\x1b[K")
+	default:
+		v.raw("\n")
+	}
+}
 
 // endTurn leaves the cursor at the start of a line.
 func (v *view) endTurn() {

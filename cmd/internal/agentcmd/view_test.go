@@ -18,7 +18,7 @@ import (
 // onTerminal is a view on a terminal that is a buffer, without its spinner.
 func onTerminal(colour bool) (*view, *bytes.Buffer) {
 	var out bytes.Buffer
-	v := &view{w: &out, notes: &out, tty: true, colour: colour, silent: true, shown: map[string]bool{}}
+	v := &view{w: &out, notes: &out, tty: true, moves: true, colour: colour, silent: true, shown: map[string]bool{}}
 	v.clean = terminal.Strict(&prefixer{v: v})
 	v.reply = &replyView{v: v}
 	return v, &out

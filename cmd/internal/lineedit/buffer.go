@@ -129,38 +129,44 @@ func (b *buffer) vertical(lines int) bool {
 const tab = "    "
 
 // layout breaks a text into the rows of a screen, and returns the row and the column
-// of a place in it. Each row begins with the prompt, or with the indent.
+// of a place in it. The first row begins with the prompt, or the first ones do, the others
+// begin with the indent.
 func layout(prompt, indent, text string, at, width int) (rows []string, row, column int) {
 	// The last column stays free: terminals differ in where the cursor is behind it.
 	width--
-	line, used := prompt, uniseg.StringWidth(prompt)
+	line, used, begin := "", 0, 0 // begin is where text of the row begins
 	row, column = -1, 0
 	next := func() {
 		rows = append(rows, line)
-		line, used = indent, uniseg.StringWidth(indent)
+		line, used, begin = indent, uniseg.StringWidth(indent), uniseg.StringWidth(indent)
 	}
-	for pos := 0; pos < len(text); {
-		cluster, _, size, _ := uniseg.FirstGraphemeClusterInString(text[pos:], -1)
-		shown := cluster
-		if cluster == "\t" {
-			shown, size = tab, len(tab)
+	put := func(text string, at int) {
+		for pos := 0; pos < len(text); {
+			cluster, _, size, _ := uniseg.FirstGraphemeClusterInString(text[pos:], -1)
+			shown := cluster
+			if cluster == "\t" {
+				shown, size = tab, len(tab)
+			}
+			if cluster != "\n" && used+size > width && used > begin {
+				next()
+			}
+			if pos == at {
+				row, column = len(rows), used
+			}
+			pos += len(cluster)
+			if cluster == "\n" {
+				next()
+				continue
+			}
+			line += shown
+			used += size
 		}
-		if cluster != "\n" && used+size > width && used > uniseg.StringWidth(indent) {
-			next()
-		}
-		if pos == at {
-			row, column = len(rows), used
-		}
-		pos += len(cluster)
-		if cluster == "\n" {
-			next()
-			continue
-		}
-		line += shown
-		used += size
 	}
+	put(prompt, -1)
+	begin = uniseg.StringWidth(indent)
+	put(text, at)
 	if row < 0 {
-		if used >= width && used > uniseg.StringWidth(indent) && width > 0 {
+		if used >= width && used > begin && width > 0 {
 			next() // room for what will be typed
 		}
 		row, column = len(rows), used

@@ -42,6 +42,7 @@ const (
 	cancel     // a search
 	older
 	newer
+	suspend
 )
 
 // controls are the keys that are one byte. Line ends of both kinds accept: what was
@@ -51,6 +52,7 @@ var controls = map[byte]action{
 	ctrl('a'): lineStart, ctrl('e'): lineEnd, ctrl('b'): left, ctrl('f'): right, ctrl('p'): older, ctrl('n'): newer,
 	ctrl('c'): interrupt, ctrl('d'): endOfInput, ctrl('g'): cancel, ctrl('k'): deleteToEnd, ctrl('l'): clearScreen,
 	ctrl('r'): search, ctrl('u'): deleteToStart, ctrl('w'): deleteWordLeft, ctrl('y'): yank,
+	ctrl('z'): suspend,
 }
 
 func ctrl(letter byte) byte { return letter & 0x1f }
@@ -68,6 +70,8 @@ var sequences = map[string]action{
 const (
 	pasteBegin = "\x1b[200~"
 	pasteEnd   = "\x1b[201~"
+	pasteOn    = "\x1b[?2004h" // have pastes begin and end so
+	pasteOff   = "\x1b[?2004l"
 	maxPaste   = 1 << 20 // bytes; what is more is left out
 	maxKey     = 64      // bytes of a sequence
 )

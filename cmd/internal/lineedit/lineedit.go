@@ -9,7 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
+	"time"
+
+	"github.com/rivo/uniseg"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 )
@@ -24,7 +28,7 @@ type History interface {
 	Add(line string)
 }
 
-// Screen is the terminal. All of it must be set.
+// Screen is the terminal. What is below Size may be nil.
 type Screen struct {
 	In  io.Reader
 	Out io.Writer
@@ -32,6 +36,14 @@ type Screen struct {
 	Raw func() (restore func() error, err error)
 	// Size is the terminal's, in columns and rows.
 	Size func() (columns, rows int)
+	// Watch tells, until stop is called, that the size is another one, and that the
+	// program goes on after it was stopped.
+	Watch func() (resized, resumed <-chan os.Signal, stop func())
+	// Suspend stops the program, as Ctrl-Z does to one that leaves its terminal alone.
+	// It returns at once where there is no shell that could have the program go on.
+	Suspend func() error
+	// Discard forgets what was typed and has not been read.
+	Discard func() error
 }
 
 // Editor reads what is typed. It is for one goroutine at a time. A read of its input
@@ -42,6 +54,8 @@ type Editor struct {
 	got    chan input
 	keys   keys
 	ended  error // of the input
+
+	resized, resumed <-chan os.Signal // nil where there is nothing to be told
 }
 
 type input struct {
@@ -75,8 +89,13 @@ func (e *Editor) Read(ctx context.Context, prompt string, h History) (text strin
 		return "", fmt.Errorf("prepare the terminal: %w", err)
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	e.write("\x1b[?2004h") // bracketed paste
-	defer e.write("\x1b[?2004l")
+	if e.screen.Watch != nil {
+		resized, resumed, stop := e.screen.Watch()
+		e.resized, e.resumed = resized, resumed
+		defer stop()
+	}
+	e.write(pasteOn)
+	defer e.write(pasteOff)
 
 	l := &line{e: e, prompt: prompt, history: h}
 	if h != nil {
@@ -88,8 +107,20 @@ func (e *Editor) Read(ctx context.Context, prompt string, h History) (text strin
 		k, ok := e.keys.next()
 		if !ok {
 			l.draw()
-			if err := e.fill(ctx); err != nil {
+			resumed, err := e.fill(ctx)
+			if err != nil {
 				l.leave("")
+				return "", err
+			}
+			if resumed {
+				if err := l.resume(); err != nil {
+					return "", err
+				}
+			}
+			continue
+		}
+		if k.do == suspend {
+			if err := l.suspend(ctx, restore); err != nil {
 				return "", err
 			}
 			continue
@@ -114,10 +145,27 @@ func (e *Editor) Read(ctx context.Context, prompt string, h History) (text strin
 
 func (e *Editor) write(s string) { _, _ = io.WriteString(e.screen.Out, s) } // who is not seen is not edited
 
-// fill waits for more keys.
-func (e *Editor) fill(ctx context.Context) error {
+// Discard forgets what was typed before now, which cannot be an answer to what is asked
+// from now on.
+func (e *Editor) Discard() error {
+	var err error
+	if e.screen.Discard != nil {
+		err = e.screen.Discard()
+	}
+	select {
+	case got := <-e.got:
+		e.ended = got.err
+	default:
+	}
+	e.keys = keys{}
+	return err
+}
+
+// fill waits for more keys, for another size of the terminal, or until the program is
+// resumed, which it reports.
+func (e *Editor) fill(ctx context.Context) (resumed bool, err error) {
 	if e.ended != nil {
-		return e.ended
+		return false, e.ended
 	}
 	for want := e.want; ; {
 		select {
@@ -126,11 +174,15 @@ func (e *Editor) fill(ctx context.Context) error {
 		case got := <-e.got:
 			e.keys.add(got.b)
 			if e.ended = got.err; len(got.b) > 0 {
-				return nil
+				return false, nil
 			}
-			return got.err
+			return false, got.err
+		case <-e.resized:
+			return false, nil
+		case <-e.resumed:
+			return true, nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
@@ -149,9 +201,11 @@ type line struct {
 	query     string
 	found     int // in old; behind it if nothing was
 
-	drawn     bool
-	cursorRow int // where the cursor was left, below the first row drawn
-	last      string
+	drawn bool
+	above []string // the rows drawn above that of the cursor
+	left  string   // what was drawn to the left of it
+	width int      // of the window
+	last  string
 }
 
 // press obeys a key and reports whether the text is done.
@@ -313,6 +367,7 @@ func (l *line) draw() {
 		first := min(max(row-most/2, 0), len(rows)-most)
 		rows, row = rows[first:first+most], row-first
 	}
+	width = max(width, 1)
 	var b strings.Builder
 	for i, r := range rows {
 		if i > 0 {
@@ -325,23 +380,110 @@ func (l *line) draw() {
 	b.WriteByte('\r')
 	move(&b, column, 'C')
 	frame := b.String()
-	if frame == l.last {
+	if frame == l.last && width == l.width {
 		return
 	}
 	l.last = frame
-	l.e.write(l.top() + frame)
-	l.drawn, l.cursorRow = true, row
+	top := l.top(width)
+	if l.drawn && width != l.width {
+		top += "\x1b[J" // a terminal remembers which rows it has wrapped, until they are erased
+	}
+	l.width = width
+	l.e.write(top + frame)
+	l.drawn, l.above, l.left = true, rows[:row], leftOf(rows[row], column)
 }
 
-// top moves the cursor to where the text begins.
-func (l *line) top() string {
+// top moves the cursor to where the text begins, in a window of that width. Most
+// terminals wrap rows that a window has become too narrow for.
+func (l *line) top(width int) string {
 	if !l.drawn {
 		return ""
 	}
+	up := 0
+	for _, row := range l.above {
+		wraps, _ := wrap(row, width)
+		up += wraps + 1
+	}
+	wraps, used := wrap(l.left, width)
+	if up += wraps; used == width {
+		up++ // the cursor stands at the beginning of the row below
+	}
 	var b strings.Builder
 	b.WriteByte('\r')
-	move(&b, l.cursorRow, 'A')
+	move(&b, up, 'A')
 	return b.String()
+}
+
+// wrap returns how often a terminal of that width wraps a row, and how many columns of
+// the last one it takes.
+func wrap(row string, width int) (wraps, used int) {
+	for state := -1; row != ""; {
+		var size int
+		_, row, size, state = uniseg.FirstGraphemeClusterInString(row, state)
+		if used+size > width && used > 0 {
+			wraps, used = wraps+1, 0
+		}
+		used += size
+	}
+	return wraps, used
+}
+
+// leftOf returns the part of a row that takes so many columns.
+func leftOf(row string, columns int) string {
+	at := 0
+	for used, state := 0, -1; at < len(row); {
+		var cluster string
+		var size int
+		cluster, _, size, state = uniseg.FirstGraphemeClusterInString(row[at:], state)
+		if used += size; used > columns {
+			break
+		}
+		at += len(cluster)
+	}
+	return row[:at]
+}
+
+// suspend stops the program with the terminal as it was found, and goes on with the text
+// when the program does.
+func (l *line) suspend(ctx context.Context, restore func() error) error {
+	if l.e.screen.Suspend == nil {
+		return nil
+	}
+	at := l.at
+	l.leave("^Z")
+	l.at = at
+	l.e.write(pasteOff)
+	if err := restore(); err != nil {
+		return err
+	}
+	if err := l.e.screen.Suspend(); err != nil {
+		return fmt.Errorf("stop for Ctrl-Z: %w", err)
+	}
+	// The signal that stops may come a moment after it was sent, and the one that has
+	// the program go on a moment after it does. None comes where there is no shell.
+	for range 2 {
+		select {
+		case <-l.e.resumed:
+			return l.resume()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(resumeWait):
+		}
+	}
+	return l.resume()
+}
+
+const resumeWait = 100 * time.Millisecond
+
+// resume goes on below what others have written, on a terminal that they have left in a
+// mode of their own.
+func (l *line) resume() error {
+	if _, err := l.e.screen.Raw(); err != nil {
+		return fmt.Errorf("prepare the terminal: %w", err)
+	}
+	l.e.write(pasteOn + "\r")
+	l.drawn, l.last = false, ""
+	return nil
 }
 
 // leave shows the text a last time, with its whole end, and begins a line below it.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,6 +80,35 @@ func (s *screen) down() {
 		s.cells = append(s.cells[1:], make([]string, s.width))
 		s.row--
 	}
+}
+
+// resize changes the width, and wraps the rows that are too long for it, as most terminals
+// do.
+func (s *screen) resize(width int) {
+	var all [][]string
+	row, column := 0, 0
+	for i, cells := range s.cells {
+		used := width
+		for j, c := range cells {
+			if c != "" {
+				used = max(used, j+uniseg.StringWidth(c))
+			}
+		}
+		if i == s.row {
+			row, column = len(all)+s.column/width, s.column%width
+			used = max(used, s.column+1)
+		}
+		cells = append(cells, make([]string, used+width)...)
+		for j := 0; j < used; j += width {
+			all = append(all, slices.Clone(cells[j:j+width]))
+		}
+	}
+	// What is below the cursor makes room for what was wrapped.
+	more := max(row+1-s.height, 0)
+	for len(all) < more+s.height {
+		all = append(all, make([]string, width))
+	}
+	s.width, s.cells, s.row, s.column = width, all[more:more+s.height], row-more, column
 }
 
 func (s *screen) obey(command, number string) {
@@ -244,6 +275,24 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// typeKeys presses keys, and draws after each.
+func typeKeys(t *testing.T, l *line, typed string) {
+	t.Helper()
+	l.draw()
+	for _, c := range strings.Split(typed, "") {
+		for l.e.keys.add([]byte(c)); ; {
+			k, ok := l.e.keys.next()
+			if !ok {
+				break
+			}
+			if _, err := l.press(k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.draw()
+	}
+}
+
 // TestScreen: what is seen is what is typed, also at the bottom of a small window whose
 // lines above stay as they are.
 func TestScreen(t *testing.T) {
@@ -260,6 +309,7 @@ func TestScreen(t *testing.T) {
 		{"more than the window", pasteBegin + "1\n2\n3\n4\n5\n6\n7\n8" + pasteEnd, "5\n  5\n  6\n  7\n  8|"},
 		{"the start of it", pasteBegin + "1\n2\n3\n4\n5\n6\n7\n8" + pasteEnd + strings.Repeat("\x1b[A", 7), "5\n> 1|\n  2\n  3\n  4"},
 		{"a clear screen", "ab\x0cc", "> abc|"},
+		{"a search for more than a row", "\x12" + "quite a long text", "3\n4\n5\nsearch `quite a lon\n  g text`: |"},
 		{"a search", "\x12w", "2\n3\n4\n5\nsearch `w`: t|wo"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -269,23 +319,109 @@ func TestScreen(t *testing.T) {
 				e:      &Editor{screen: Screen{Out: s, Size: func() (int, int) { return 20, 5 }}},
 				prompt: "> ", old: []string{"one", "two"}, place: 2,
 			}
-			l.draw()
-			for _, c := range strings.Split(test.keys, "") {
-				for l.e.keys.add([]byte(c)); ; {
-					k, ok := l.e.keys.next()
-					if !ok {
-						break
-					}
-					if _, err := l.press(k); err != nil {
-						t.Fatal(err)
-					}
-				}
+			typeKeys(t, l, test.keys)
+			if got := s.text(); got != test.want {
+				t.Errorf("\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestResize: in a window of another width the text is shown as if it had always been of
+// that width, and what stands above it stays.
+func TestResize(t *testing.T) {
+	for _, test := range []struct {
+		name, keys string
+		widths     []int
+		want       string
+	}{
+		{"narrower", "the quick brown fox", []int{12}, "3\n4\n5\n> the quick\n   brown fo\n  x|"},
+		{"much narrower", "the quick brown fox jumps", []int{8}, "5\n  uick\n  brown\n   fox\n  jumps\n  |"},
+		{"wider", "the quick brown fox jumps", []int{40}, "2\n3\n4\n5\n> the quick brown fox jumps|"},
+		{"to and fro", "the quick brown fox jumps", []int{9, 17, 12, 30}, "5\n> the quick brown fox jumps|"},
+		{"with the cursor within", "the quick brown fox\x01\x1bf\x1bf", []int{12}, "3\n4\n5\n> the quick\n  | brown fo\n  x"},
+		{"wide characters", "日本語日本語日", []int{9}, "3\n4\n5\n> 日本語\n  日本語\n  日|"},
+		{"lines", "abc\x1b\rdefghijklmnop", []int{10}, "3\n4\n5\n> abc\n  defghij\n  klmnop|"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScreen(t, 20, 6)
+			fmt.Fprint(s, "1\r\n2\r\n3\r\n4\r\n5\r\n")
+			l := &line{e: &Editor{screen: Screen{Out: s, Size: func() (int, int) { return s.width, s.height }}}, prompt: "> "}
+			typeKeys(t, l, test.keys)
+			for _, width := range test.widths {
+				s.resize(width)
 				l.draw()
 			}
 			if got := s.text(); got != test.want {
 				t.Errorf("\n%s\nwant\n%s", got, test.want)
 			}
 		})
+	}
+}
+
+// TestSuspend: Ctrl-Z hands the terminal back as it was, and what was typed is there when
+// the program goes on.
+func TestSuspend(t *testing.T) {
+	s := newScreen(t, 20, 10)
+	r, w := io.Pipe()
+	defer w.Close()
+	resumed := make(chan os.Signal, 1)
+	raw := 0
+	e := New(Screen{
+		In: r, Out: s,
+		Raw:   func() (func() error, error) { raw++; return func() error { raw--; return nil }, nil },
+		Size:  func() (int, int) { return s.width, s.height },
+		Watch: func() (_, _ <-chan os.Signal, _ func()) { return nil, resumed, func() {} },
+		Suspend: func() error {
+			if raw != 0 {
+				t.Error("it stops with a terminal in raw mode")
+			}
+			fmt.Fprint(s, "shell\r\n$ ")
+			resumed <- nil
+			return nil
+		},
+	})
+	go func() { _, _ = io.WriteString(w, "abc\x1b[D\x1ax\r") }()
+	if got, err := e.Read(t.Context(), "> ", nil); got != "abxc" || err != nil || raw != 0 {
+		t.Errorf("%q, %v, %d times raw", got, err, raw)
+	}
+	if got, want := s.text(), "> abc^Z\nshell\n> abxc\n|"; got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+	// Somebody else stopped the program, and a shell has changed the terminal.
+	go func() {
+		_, _ = io.WriteString(w, "de\x00")
+		raw = 0
+		resumed <- nil
+		_, _ = io.WriteString(w, "f\r")
+	}()
+	if got, err := e.Read(t.Context(), "> ", nil); got != "def" || err != nil || raw != 0 {
+		t.Errorf("%q, %v, %d times raw", got, err, raw)
+	}
+}
+
+// TestDiscard: what was typed before is no answer to what is asked then.
+func TestDiscard(t *testing.T) {
+	s := newScreen(t, 20, 10)
+	r, w := io.Pipe()
+	defer w.Close()
+	flushed := false
+	e := New(Screen{
+		In: r, Out: s,
+		Raw:     func() (func() error, error) { return func() error { return nil }, nil },
+		Size:    func() (int, int) { return 20, 10 },
+		Discard: func() error { flushed = true; return nil },
+	})
+	go func() { _, _ = io.WriteString(w, "one\ry\r") }()
+	if got, err := e.Read(t.Context(), "> ", nil); got != "one" || err != nil {
+		t.Fatal(got, err)
+	}
+	if err := e.Discard(); err != nil || !flushed {
+		t.Error(err, flushed)
+	}
+	go func() { _, _ = io.WriteString(w, "n\r") }()
+	if got, err := e.Read(t.Context(), "> ", nil); got != "n" || err != nil {
+		t.Error(got, err)
 	}
 }
 
