@@ -9,10 +9,10 @@ const maxIDs = 16 << 10
 // in one place that can be lost as a whole. The zero value is ready to use. It is
 // safe for concurrent use.
 type Files struct {
-	mu     sync.Mutex
-	losses int
-	seen   map[string]int // by id: the losses there had been
-	others Names          // ids that are not in seen any more
+	mu        sync.Mutex
+	losses    int
+	seen      map[string]int // by id: the losses there had been
+	forgotten Names          // ids that are not in seen any more
 }
 
 // Lose notes that the files of all ids are gone.
@@ -33,14 +33,14 @@ func (f *Files) See(id string) (count int, lost bool) {
 	case known:
 		lost = before < f.losses
 	case f.losses > 0:
-		lost = f.others.Has(id)
+		lost = f.forgotten.Has(id)
 	}
 	if f.seen == nil {
 		f.seen = map[string]int{}
 	}
 	if !known && len(f.seen) >= maxIDs {
 		for other := range f.seen { // any
-			f.others.Add(other)
+			f.forgotten.Add(other)
 			delete(f.seen, other)
 			break
 		}

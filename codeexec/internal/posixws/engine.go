@@ -83,7 +83,7 @@ type Engine struct {
 	cfg Config
 	n   atomic.Uint64
 
-	known *registry.Registry
+	registry *registry.Registry
 }
 
 var _ codeexec.Engine = (*Engine)(nil)
@@ -99,7 +99,7 @@ func New(m Machine, cfg Config) (*Engine, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, cubby.DefaultMaxOutput)
 	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, DefaultSessionTimeout)
 	cfg.MaxPrograms = cmp.Or(cfg.MaxPrograms, defaultMaxPrograms)
-	return &Engine{m: m, cfg: cfg, known: registry.New(cfg.MaxPrograms)}, nil
+	return &Engine{m: m, cfg: cfg, registry: registry.New(cfg.MaxPrograms)}, nil
 }
 
 // Manager implements [codeexec.Engine].
@@ -121,7 +121,7 @@ func (e *Engine) Describe() codeexec.Capabilities {
 }
 
 // Close ends the programs that were started in workspaces. The workspaces stay.
-func (e *Engine) Close() error { return e.known.Close() }
+func (e *Engine) Close() error { return e.registry.Close() }
 
 // check refuses a workspace that is none of this engine's root: its path is
 // removed in the end.
@@ -133,7 +133,7 @@ func (e *Engine) check(ws codeexec.Workspace) error {
 	if now := e.instance(); ws.Instance != "" && now != "" && now != ws.Instance {
 		return codeexec.ErrWorkspaceStale // one of the same name may have taken its place
 	}
-	return e.known.CheckOpen()
+	return e.registry.CheckOpen()
 }
 
 func (e *Engine) instance() string {
@@ -151,11 +151,11 @@ type script struct {
 	out   io.Writer // nil: kept, up to maxListing
 }
 
-// errLong is how an answer is refused.
-var errLong = fmt.Errorf("the answer has more than %d bytes", maxListing)
+// errAnswerTooLong refuses what a script prints beyond maxListing.
+var errAnswerTooLong = fmt.Errorf("the answer has more than %d bytes", maxListing)
 
-// errScript is how a script failed that did not say why.
-var errScript = errors.New("the workspace's machine failed")
+// errScriptFailed is wrapped where a script failed and did not say why.
+var errScriptFailed = errors.New("the workspace's machine failed")
 
 // run runs a script and waits. It returns its output if that is kept, and what
 // it said after the nonce: "" or a word, which is an error unless it is "found".
@@ -176,11 +176,11 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	}
 	p, err := e.m.Start(ctx, Program{Argv: argv, Stdin: s.stdin, Stdout: s.out, Stderr: complaint})
 	if err != nil {
-		return nil, "", lost(err, false)
+		return nil, "", markLost(err, false)
 	}
 	code, err := wait(ctx, p)
 	if err != nil {
-		return nil, "", lost(err, false)
+		return nil, "", markLost(err, false)
 	}
 	text, _ := complaint.Text()
 	for line := range strings.Lines(text) {
@@ -190,7 +190,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	}
 	if kept != nil {
 		if _, cut := kept.Text(); cut {
-			return nil, said, errLong
+			return nil, said, errAnswerTooLong
 		}
 		out = kept.Bytes()
 	}
@@ -198,7 +198,7 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	case said == "gone":
 		return nil, said, codeexec.ErrWorkspaceGone
 	case said == "" && code != 0:
-		return out, "", fmt.Errorf("%w: exit code %d: %s", errScript, code, brief(text))
+		return out, "", fmt.Errorf("%w: exit code %d: %s", errScriptFailed, code, brief(text))
 	}
 	return out, said, nil
 }
@@ -233,8 +233,9 @@ func wait(ctx context.Context, p Process) (int, error) {
 	}
 }
 
-// lost marks the errors that mean that the machine is no more.
-func lost(err error, started bool) error {
+// markLost marks the errors that mean that the machine is no more: they wrap
+// ErrWorkspaceStale, or ErrWorkspaceRetryUnsafe if the program had been started.
+func markLost(err error, started bool) error {
 	switch cubby.CodeOf(err) {
 	case cubby.CodeSandboxGone, cubby.CodeNotFound:
 		if started {
@@ -257,7 +258,7 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 	if err := e.checkLimits(codeexec.ResourceLimits{DiskBytes: policy.MaxDiskBytes}); err != nil {
 		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	if err := e.known.CheckOpen(); err != nil {
+	if err := e.registry.CheckOpen(); err != nil {
 		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeConflict, err)
 	}
 	now := time.Now()
@@ -288,7 +289,7 @@ func (m manager) CreateWorkspace(ctx context.Context, execID string, policy code
 		return codeexec.Workspace{}, execerr.Wrap(op, cubby.CodeInternal, err)
 	}
 	ws := codeexec.Workspace{ID: execID, Path: path.Join(e.cfg.Root, name)}
-	e.known.Add(ws, rec)
+	e.registry.Add(ws, rec)
 	ws.Instance = e.instance()
 	return ws, nil
 }
@@ -314,12 +315,12 @@ func (m manager) CleanupID(ctx context.Context, execID string) error {
 	if err := workdir.CheckID(execID); err != nil {
 		return execerr.Wrap(op, cubby.CodeInvalidArgument, err)
 	}
-	all := e.known.Workspaces(execID, path.Join(e.cfg.Root, workdir.PersistentName(execID)))
+	all := e.registry.Workspaces(execID, path.Join(e.cfg.Root, workdir.PersistentName(execID)))
 	return execerr.Wrap(op, cubby.CodeInternal, e.cleanup(ctx, all...))
 }
 
 func (e *Engine) cleanup(ctx context.Context, all ...codeexec.Workspace) error {
-	if err := e.known.EndPrograms(all...); err != nil {
+	if err := e.registry.EndPrograms(all...); err != nil {
 		return err
 	}
 	var args []string
@@ -333,7 +334,7 @@ func (e *Engine) cleanup(ctx context.Context, all ...codeexec.Workspace) error {
 	if err != nil {
 		return err
 	}
-	e.known.Remove(all...)
+	e.registry.Remove(all...)
 	return nil
 }
 

@@ -81,10 +81,10 @@ func (f files) unpack(ctx context.Context, ws codeexec.Workspace, p *workdir.Pac
 	}
 	// Why it failed is the workspace's: it is gone, its disk is full, a name is
 	// too long there.
-	if e := f.e.gone(ctx, ws); e != nil {
+	if e := f.e.errIfGone(ctx, ws); e != nil {
 		return e
 	}
-	return lost(err, false)
+	return markLost(err, false)
 }
 
 // watchedReader remembers why the stream could not be read.
@@ -101,8 +101,8 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gone returns an error if the workspace's folder is not there.
-func (e *Engine) gone(ctx context.Context, ws codeexec.Workspace) error {
+// errIfGone returns an error if the workspace's folder is not there.
+func (e *Engine) errIfGone(ctx context.Context, ws codeexec.Workspace) error {
 	_, said, err := e.run(ctx, script{text: `nonce=$1; [ -d "$2" ] || { printf '%s gone\n' "$nonce" >&2; exit 125; }`, args: []string{ws.Path}})
 	if errors.Is(err, codeexec.ErrWorkspaceGone) || errors.Is(err, codeexec.ErrWorkspaceStale) || said == "gone" {
 		return err
@@ -144,7 +144,7 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 	if len(inputs) == 0 {
 		return nil
 	}
-	rec := e.known.Record(ws)
+	rec := e.registry.Record(ws)
 	var p workdir.Packer
 	defer p.Close()
 	var (
@@ -194,17 +194,17 @@ func (f files) StageInputs(ctx context.Context, ws codeexec.Workspace, specs []c
 		}
 	}
 	if len(moved) == 0 {
-		e.known.SetRecord(ws, rec)
+		e.registry.SetRecord(ws, rec)
 		return nil
 	}
-	if err := f.place(ctx, ws, args, moved); err != nil {
+	if err := f.copyOrLink(ctx, ws, args, moved); err != nil {
 		return execerr.Wrap(op, cubby.CodeInternal, err)
 	}
-	return execerr.Wrap(op, cubby.CodeInternal, e.keep(ctx, ws, rec))
+	return execerr.Wrap(op, cubby.CodeInternal, e.saveRecord(ctx, ws, rec))
 }
 
-// place copies and links what is in the workspace.
-func (f files) place(ctx context.Context, ws codeexec.Workspace, args []string, inputs []workdir.Input) error {
+// copyOrLink brings inputs to their places that are in the workspace already.
+func (f files) copyOrLink(ctx context.Context, ws codeexec.Workspace, args []string, inputs []workdir.Input) error {
 	_, said, err := f.e.run(ctx, script{text: place, args: append([]string{ws.Path}, args...)})
 	if err != nil || said == "" {
 		return err
@@ -225,9 +225,10 @@ func (f files) place(ctx context.Context, ws codeexec.Workspace, args []string, 
 	return fmt.Errorf("%s could not be copied", from)
 }
 
-// keep writes a workspace's record down, here and there.
-func (e *Engine) keep(ctx context.Context, ws codeexec.Workspace, rec *workdir.Record) error {
-	e.known.SetRecord(ws, rec)
+// saveRecord keeps a workspace's record in the registry and writes it into the
+// workspace.
+func (e *Engine) saveRecord(ctx context.Context, ws codeexec.Workspace, rec *workdir.Record) error {
+	e.registry.SetRecord(ws, rec)
 	_, _, err := e.run(ctx, script{
 		text: `nonce=$1; cd -P -- "$2" 2>/dev/null || { printf '%s gone\n' "$nonce" >&2; exit 125; }
 new=.metadata.$$.tmp; trap 'rm -f -- "$new"' EXIT
@@ -259,9 +260,9 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 	}
 	m, err := c.Manifest(ctx)
 	if err == nil && spec.Save {
-		rec := f.e.known.Record(ws)
+		rec := f.e.registry.Record(ws)
 		rec.AddOutput(spec, m, time.Now())
-		err = f.e.keep(ctx, ws, rec)
+		err = f.e.saveRecord(ctx, ws, rec)
 	}
 	return m, execerr.Wrap(op, cubby.CodeInternal, err)
 }
@@ -322,7 +323,7 @@ func (f files) fetch(ctx context.Context, ws codeexec.Workspace, c *workdir.Coll
 	if err := f.fetchWhole(ctx, ws, c, whole); err != nil {
 		return err
 	}
-	if err := f.fetchBegun(ctx, ws, c, begun); err != nil {
+	if err := f.fetchBeginnings(ctx, ws, c, begun); err != nil {
 		return err
 	}
 	c.Sort()
@@ -341,7 +342,7 @@ func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir
 	switch {
 	case said == "find":
 		return nil, errFind()
-	case err != nil && !errors.Is(err, errScript):
+	case err != nil && !errors.Is(err, errScriptFailed):
 		return nil, err
 	case err != nil && len(out) == 0:
 		return nil, err
@@ -362,7 +363,7 @@ func errFind() error {
 func parseListing(out []byte, bases []string, patterns workdir.Patterns, c *workdir.Collector) ([]entry, error) {
 	root, rest, ok := bytes.Cut(out, []byte{0})
 	if !ok {
-		return nil, fmt.Errorf("%w: a listing that cannot be read", errScript)
+		return nil, fmt.Errorf("%w: a listing that cannot be read", errScriptFailed)
 	}
 	var own, links []entry
 	for n := 0; len(rest) > 0; n++ {
@@ -457,7 +458,7 @@ func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir
 	defer cancel()
 	go func() {
 		_, said, err := f.e.run(runCtx, script{
-			text: pack, args: []string{ws.Path}, stdin: strings.NewReader(names.String()), out: sloppyWriter{pw},
+			text: pack, args: []string{ws.Path}, stdin: strings.NewReader(names.String()), out: lenientWriter{pw},
 		})
 		pw.Close()
 		ran <- end{said, err}
@@ -493,7 +494,7 @@ func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir
 	case len(byReal) == 0:
 	case e.said == "tar":
 		return &cubby.Error{Code: cubby.CodeUnimplemented, Err: errors.New("tar is missing there"), Hint: "use an image with GNU tar, such as python:3-slim"}
-	case e.err != nil && !errors.Is(e.err, errScript) && !errors.Is(e.err, context.Canceled):
+	case e.err != nil && !errors.Is(e.err, errScriptFailed) && !errors.Is(e.err, context.Canceled):
 		return e.err
 	}
 	for _, e := range wanted {
@@ -504,16 +505,17 @@ func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir
 	return nil
 }
 
-// sloppyWriter takes everything, also what nobody reads any more.
-type sloppyWriter struct{ w io.Writer }
+// lenientWriter takes everything and reports no error, also when nobody reads any
+// more: a machine's writers must not fail.
+type lenientWriter struct{ w io.Writer }
 
-func (s sloppyWriter) Write(p []byte) (int, error) {
+func (s lenientWriter) Write(p []byte) (int, error) {
 	_, _ = s.w.Write(p)
 	return len(p), nil
 }
 
-// fetchBegun collects the beginnings of files.
-func (f files) fetchBegun(ctx context.Context, ws codeexec.Workspace, c *workdir.Collector, wanted []entry) error {
+// fetchBeginnings collects the beginnings of files.
+func (f files) fetchBeginnings(ctx context.Context, ws codeexec.Workspace, c *workdir.Collector, wanted []entry) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -528,7 +530,7 @@ func (f files) fetchBegun(ctx context.Context, ws codeexec.Workspace, c *workdir
 	out := session.NewHead(int(most) + 1024)
 	if _, _, err := f.e.run(ctx, script{
 		text: heads, args: []string{ws.Path}, stdin: strings.NewReader(names.String()), out: out,
-	}); err != nil && !errors.Is(err, errScript) {
+	}); err != nil && !errors.Is(err, errScriptFailed) {
 		return err
 	}
 	sc := bufio.NewReader(bytes.NewReader(out.Bytes()))

@@ -32,9 +32,9 @@ func (d Folder) List(ctx context.Context, depth int) (seen []workdir.Seen, all b
 		return nil, false, errFind()
 	case errors.Is(err, codeexec.ErrWorkspaceGone):
 		return nil, true, nil
-	case errors.Is(err, errLong):
+	case errors.Is(err, errAnswerTooLong):
 		return nil, false, nil
-	case err != nil && (!errors.Is(err, errScript) || len(out) == 0):
+	case err != nil && (!errors.Is(err, errScriptFailed) || len(out) == 0):
 		return nil, false, err
 	}
 	// A find that could not read a folder fails in the end; what it found counts.

@@ -78,7 +78,7 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 	case timeout == 0:
 		timeout = e.cfg.Timeout
 	}
-	if err := e.known.Admit(); err != nil {
+	if err := e.registry.Admit(); err != nil {
 		return nil, err
 	}
 	p := Program{Argv: argv, Interactive: interactive, TTY: spec.TTY, Stdout: l.out.Stdout(), Stderr: l.out.Stderr()}
@@ -86,10 +86,10 @@ func (r runner) start(ctx context.Context, ws codeexec.Workspace, spec codeexec.
 		p.Stdin = strings.NewReader(spec.Stdin)
 	}
 	if l.p, err = e.m.Start(ctx, p); err != nil {
-		e.known.Release()
-		return nil, lost(err, false)
+		e.registry.Release()
+		return nil, markLost(err, false)
 	}
-	return e.known.Follow(ws, l, l.out, timeout)
+	return e.registry.Follow(ws, l, l.out, timeout)
 }
 
 // launched is a program that runs in a workspace, with its process group.
@@ -153,7 +153,7 @@ func (l *launched) Wait() (int, error) {
 	code, err := l.p.Wait()
 	close(l.ended)
 	if err != nil {
-		return code, lost(err, true)
+		return code, markLost(err, true)
 	}
 	if code == exitScript {
 		err = l.complaint()

@@ -19,14 +19,14 @@ const (
 // Lines keeps the last lines that were written to it, and where its reader is.
 // Lines are numbered from 0 by their order since the beginning.
 type Lines struct {
-	mu      sync.Mutex
-	lines   []string // complete, with their ends
-	first   int      // number of lines[0]
-	bytes   int
-	partial []byte // the line that has not ended
-	line    int    // where the reader is: line, and byte in it
-	byte    int
-	closed  bool
+	mu       sync.Mutex
+	lines    []string // complete, with their ends
+	first    int      // number of lines[0]
+	bytes    int
+	partial  []byte // the line that has not ended
+	readLine int    // where the reader is: line, and byte in it
+	readByte int
+	closed   bool
 }
 
 // Write implements io.Writer. It never fails.
@@ -47,21 +47,21 @@ func (l *Lines) Write(p []byte) (int, error) {
 		p = p[len(part):]
 		l.partial = append(l.partial, part...)
 		if len(l.partial) > 0 && l.partial[len(l.partial)-1] == '\n' {
-			l.complete()
+			l.endLine()
 		} else if len(l.partial) >= maxLine {
 			// Not in the middle of a character.
 			keep := clip.Incomplete(l.partial)
 			tail := bytes.Clone(l.partial[len(l.partial)-keep:])
 			l.partial = l.partial[:len(l.partial)-keep]
-			l.complete()
+			l.endLine()
 			l.partial = append(l.partial, tail...)
 		}
 	}
 	return n, nil
 }
 
-// complete makes the partial line one of the lines.
-func (l *Lines) complete() {
+// endLine makes the partial line one of the lines.
+func (l *Lines) endLine() {
 	line := string(l.partial)
 	if text, ok := strings.CutSuffix(line, "\r\n"); ok {
 		line = text + "\n"
@@ -95,28 +95,28 @@ func (l *Lines) Close() error {
 func (l *Lines) Next(limit int) (text string, offset, next int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.line < l.first {
-		l.line, l.byte = l.first, 0
+	if l.readLine < l.first {
+		l.readLine, l.readByte = l.first, 0
 	}
-	offset = l.line
+	offset = l.readLine
 	var b strings.Builder
-	for ; l.line-l.first < len(l.lines) && limit != 0; limit-- {
-		line := l.lines[l.line-l.first]
-		b.WriteString(line[min(l.byte, len(line)):])
-		l.line++
-		l.byte = 0
+	for ; l.readLine-l.first < len(l.lines) && limit != 0; limit-- {
+		line := l.lines[l.readLine-l.first]
+		b.WriteString(line[min(l.readByte, len(line)):])
+		l.readLine++
+		l.readByte = 0
 	}
-	if l.line-l.first == len(l.lines) && limit != 0 {
+	if l.readLine-l.first == len(l.lines) && limit != 0 {
 		end := len(l.partial)
 		if !l.closed {
 			end -= clip.Incomplete(l.partial)
 		}
-		if l.byte < end {
-			b.Write(l.partial[l.byte:end])
-			l.byte = end
+		if l.readByte < end {
+			b.Write(l.partial[l.readByte:end])
+			l.readByte = end
 		}
 	}
-	return strings.ToValidUTF8(b.String(), "\uFFFD"), offset, l.line
+	return strings.ToValidUTF8(b.String(), "\uFFFD"), offset, l.readLine
 }
 
 // From returns at most limit lines (all if it is negative) from number offset on,
@@ -147,19 +147,19 @@ func (l *Lines) From(offset, limit int) (text string, from, next int) {
 // Head keeps the first bytes that were written to it.
 type Head struct {
 	mu        sync.Mutex
-	most      int
+	limit     int
 	b         []byte
 	truncated bool
 }
 
 // NewHead returns a Head of at most that many bytes.
-func NewHead(most int) *Head { return &Head{most: most} }
+func NewHead(most int) *Head { return &Head{limit: most} }
 
 // Write implements io.Writer. It never fails.
 func (h *Head) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	room := h.most - len(h.b)
+	room := h.limit - len(h.b)
 	if len(p) > room {
 		h.truncated = true
 		h.b = append(h.b, p[:max(room, 0)]...)

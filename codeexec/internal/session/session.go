@@ -73,15 +73,15 @@ func (o *Output) Heads() [2]string {
 
 // Session implements [codeexec.ProgramSession].
 type Session struct {
-	id     string
-	p      Process
-	out    *Output
-	began  time.Time
-	done   chan struct{} // closed when res and err are set
-	res    codeexec.RunResult
-	err    error
-	stop   context.CancelFunc // the timeout's
-	closed func()
+	id      string
+	process Process
+	out     *Output
+	began   time.Time
+	done    chan struct{} // closed when result and err are set
+	result  codeexec.RunResult
+	err     error
+	stop    context.CancelFunc // the timeout's
+	onEnd   func()
 
 	mu       sync.Mutex
 	timedOut bool
@@ -93,7 +93,7 @@ var _ codeexec.ProgramSession = (*Session)(nil)
 // timeout, if that is not 0. When it has ended, onEnd (which may be nil) is
 // called.
 func Start(id string, p Process, out *Output, timeout time.Duration, onEnd func()) *Session {
-	s := &Session{id: id, p: p, out: out, began: time.Now(), done: make(chan struct{}), closed: onEnd}
+	s := &Session{id: id, process: p, out: out, began: time.Now(), done: make(chan struct{}), onEnd: onEnd}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	if timeout > 0 {
@@ -106,7 +106,7 @@ func Start(id string, p Process, out *Output, timeout time.Duration, onEnd func(
 				s.mu.Lock()
 				s.timedOut = true
 				s.mu.Unlock()
-				_ = s.p.Kill() // Wait tells what matters
+				_ = s.process.Kill() // Wait tells what matters
 			}
 		}()
 	}
@@ -115,7 +115,7 @@ func Start(id string, p Process, out *Output, timeout time.Duration, onEnd func(
 }
 
 func (s *Session) follow() {
-	code, err := s.p.Wait()
+	code, err := s.process.Wait()
 	s.stop()
 	s.out.Lines.Close()
 	s.mu.Lock()
@@ -129,10 +129,10 @@ func (s *Session) follow() {
 	if timedOut {
 		r.ExitCode, err = ExitTimedOut, nil
 	}
-	s.res, s.err = r, err
+	s.result, s.err = r, err
 	close(s.done)
-	if s.closed != nil {
-		s.closed()
+	if s.onEnd != nil {
+		s.onEnd()
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *Session) Poll(limit *int) codeexec.ProgramPoll {
 	p := codeexec.ProgramPoll{Status: codeexec.StatusRunning, Output: text, Offset: offset, NextOffset: next}
 	if ended {
 		p.Status = codeexec.StatusExited
-		p.ExitCode = new(s.res.ExitCode)
+		p.ExitCode = new(s.result.ExitCode)
 	}
 	return p
 }
@@ -189,7 +189,7 @@ func (s *Session) Write(data string, newline bool) error {
 	if data == "" {
 		return nil
 	}
-	_, err := s.p.Write([]byte(data))
+	_, err := s.process.Write([]byte(data))
 	if err != nil && s.ended() {
 		return &cubby.Error{Op: op, Code: cubby.CodeConflict, Err: errors.New("the program has ended")}
 	}
@@ -204,7 +204,7 @@ func (s *Session) Kill(grace time.Duration) error {
 		return nil
 	}
 	if grace > 0 {
-		if err := s.p.Terminate(); err == nil {
+		if err := s.process.Terminate(); err == nil {
 			timer := time.NewTimer(grace)
 			defer timer.Stop()
 			select {
@@ -214,7 +214,7 @@ func (s *Session) Kill(grace time.Duration) error {
 			}
 		}
 	}
-	err := s.p.Kill()
+	err := s.process.Kill()
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
 	select {
@@ -229,7 +229,7 @@ func (s *Session) Kill(grace time.Duration) error {
 func (s *Session) Wait(ctx context.Context) (codeexec.RunResult, error) {
 	select {
 	case <-s.done:
-		return s.res, execerr.Wrap("wait for program", cubby.CodeUnavailable, s.err)
+		return s.result, execerr.Wrap("wait for program", cubby.CodeUnavailable, s.err)
 	case <-ctx.Done():
 		return codeexec.RunResult{ExitCode: -1}, execerr.Wrap("wait for program", cubby.CodeCanceled, context.Cause(ctx))
 	}
