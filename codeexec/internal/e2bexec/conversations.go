@@ -35,7 +35,7 @@ type conversation struct {
 	home          *sandbox // where its kernels and folder are
 	used          bool     // something ran or was put there
 	ready         bool     // its folder is there
-	kernelsSought bool     // its kernels of before, where the sandbox was attached to
+	kernelsSought bool     // kernels of an earlier executor were looked for
 	kernels       map[string]*cubby.Context
 	lossTold      map[string]bool // by language: the last result said that variables were lost
 	counts        map[string]int  // by language: of the executions of the kernel, after the last
@@ -51,15 +51,15 @@ func newConversation(id string) *conversation {
 	}
 }
 
-// conversations are those of an executor.
+// conversations are the conversations of an executor, by execution id.
 type conversations struct {
 	cfg *Config
 
 	mu        sync.Mutex
 	all       map[string]*conversation
-	kernels   int        // in all, those being made included
-	forgotten loss.Names // ids that were in all
-	losses    int        // the largest count of those that ended before
+	kernels   int        // of all conversations, those being made included
+	forgotten loss.Names // ids that were in all once
+	losses    int        // the largest memory count of conversations that were forgotten
 }
 
 func newConversations(cfg *Config) *conversations {
@@ -70,7 +70,7 @@ func newConversations(cfg *Config) *conversations {
 	return c
 }
 
-// mostLosses returns the largest count of all.
+// mostLosses returns the largest memory count that any conversation has had.
 func (c *conversations) mostLosses() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,8 @@ func (c *conversations) mostLosses() int {
 	return most
 }
 
-// enter returns a conversation when no other execution runs in it.
+// enter returns the conversation of id with its turn, for which it waits while another
+// execution runs in it. The caller calls leave.
 func (c *conversations) enter(ctx context.Context, h *holder, id string) (*conversation, error) {
 	c.mu.Lock()
 	v := c.all[id]
@@ -136,7 +137,8 @@ func (c *conversations) leave(v *conversation) {
 	c.forgo(v)
 }
 
-// oldest returns the one among those that nobody uses that was used last of all.
+// oldest returns the conversation that was not used for longest, among those that nobody
+// uses and that ok accepts; nil if there is none. The caller holds c.mu.
 func (c *conversations) oldest(ok func(*conversation) bool) *conversation {
 	var found *conversation
 	for _, v := range c.all {

@@ -2,8 +2,8 @@
 // server that a *cubby.Client reaches: what the executors sandbox and e2b have in
 // common.
 //
-// A server other than one's own, and any sandbox, may answer anything. What they
-// can do by that is spoil their own results.
+// Sandboxes, and servers that are not Cubby's own, are not trusted: they may answer
+// anything. That must harm nothing but their own results.
 package e2bexec
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
-// Fresh says what each execution gets anew.
+// Fresh says what is made anew for each execution.
 type Fresh int
 
-// What each execution gets anew.
+// What is made anew for each execution.
 const (
 	Stateful     Fresh = iota // nothing: variables last, for each execution id
 	FreshContext              // its kernels
@@ -175,14 +175,15 @@ type Executor struct {
 	engine   codeexec.Engine
 }
 
-// core is an executor that nobody observes.
+// core is the executor itself, without the logs, spans and metrics that Executor adds.
 type core struct {
 	h             *holder
 	conversations *conversations
 	workspaces    *workspaces
 }
 
-// Open makes or finds the sandbox. ctx bounds that only.
+// Open returns an executor with its sandbox, which it makes, or finds by Config.ID. ctx
+// bounds that, and not the executor's life.
 func Open(ctx context.Context, cfg Config) (*Executor, error) {
 	if err := cfg.check(); err != nil {
 		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
@@ -233,7 +234,7 @@ func (e *Executor) Destroy(ctx context.Context) error {
 	return execerr.Wrap("destroy sandbox", cubby.CodeUnavailable, err)
 }
 
-// SandboxID returns the id of the sandbox there is now, or was last.
+// SandboxID returns the id of the sandbox, or of the last one if there is none now.
 func (e *Executor) SandboxID() string {
 	if b := e.core.h.current(); b != nil {
 		return b.sbx.ID()
@@ -241,7 +242,7 @@ func (e *Executor) SandboxID() string {
 	return ""
 }
 
-// Latest returns the largest counts that results of this executor had.
+// Latest returns the largest counts that the results of this executor have had so far.
 func (e *Executor) Latest() codeexec.Instance {
 	h := e.core.h
 	h.mu.Lock()
@@ -249,7 +250,7 @@ func (e *Executor) Latest() codeexec.Instance {
 	return codeexec.Instance{Memory: e.core.conversations.mostLosses(), Files: h.sandboxCount}
 }
 
-// Busy reports whether something is under way.
+// Busy reports whether code or a program runs.
 func (e *Executor) Busy() bool { return e.core.h.busy() }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].

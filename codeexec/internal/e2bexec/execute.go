@@ -36,7 +36,7 @@ type execution struct {
 	b     *sandbox
 	v     *conversation
 	built backend.ResultBuilder
-	lost  bool // variables are
+	lost  bool // variables were lost during this execution
 }
 
 // ExecuteCode implements [codeexec.CodeExecutor].
@@ -98,7 +98,7 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 	return e.result(), err
 }
 
-// result tells what is lost, and which state there is now.
+// result returns the result, with what was lost and which state there is now.
 func (e *execution) result() codeexec.CodeExecutionResult {
 	r, v := e.built.Result(), e.v
 	fresh := e.x.h.cfg.Fresh
@@ -120,7 +120,8 @@ func (e *execution) result() codeexec.CodeExecutionResult {
 	return r
 }
 
-// enter finds the sandbox and the conversation to run in. done leaves them.
+// enter finds the conversation to run in and the sandbox, and returns with the turn of the
+// one and a lease on the other. done gives both back.
 func (e *execution) enter(ctx context.Context, id string) (done func(), err error) {
 	h := e.x.h
 	if h.cfg.Fresh == FreshSandbox {
@@ -236,7 +237,7 @@ func (e *execution) put(ctx context.Context, files *workdir.Packer) error {
 	return nil
 }
 
-// block runs one block, once.
+// block runs one block, and never twice.
 func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 	language := codeexec.NormalizeLanguage(block.Language)
 	k := e.built.Begin(block.Language)
@@ -306,7 +307,7 @@ func (e *execution) block(ctx context.Context, block codeexec.CodeBlock) error {
 	return err
 }
 
-// where returns what says in which kernel code is to run.
+// where returns the option that names the kernel in which code is to run.
 func (e *execution) where(ctx context.Context, language string) (cubby.RunOption, error) {
 	h := e.x.h
 	own := h.cfg.Fresh == Stateful && e.v.id == "" || h.cfg.Fresh == FreshSandbox
@@ -337,8 +338,7 @@ func (e *execution) run(ctx context.Context, k *backend.Block, code string, how 
 	return e.b.sbx.RunCode(ctx, code, opts...)
 }
 
-// refused reports whether an error is a server's word that it cannot do what it
-// was asked for.
+// refused reports whether an error says that the server cannot do what it was asked for.
 func refused(err error) bool {
 	switch cubby.CodeOf(err) {
 	case cubby.CodeInvalidArgument, cubby.CodeNotFound, cubby.CodeUnimplemented, cubby.CodeInternal:
@@ -347,7 +347,8 @@ func refused(err error) bool {
 	return false
 }
 
-// restart ends code that outlived its time, by replacing its kernel.
+// restart ends code that did not end at its timeout, by a new kernel in the place of its
+// own.
 func (e *execution) restart(ctx context.Context, language string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restartTime,
 		fmt.Errorf("code that does not end could not be ended within %v: %w", restartTime, context.DeadlineExceeded))
@@ -371,7 +372,7 @@ func (e *execution) restart(ctx context.Context, language string) error {
 	return e.b.sbx.RestartContext(ctx, k)
 }
 
-// limitTexts are what programs say that meet a limit, which no server names.
+// limitTexts are what programs write when they meet a limit: no server says which it was.
 var limitTexts = []struct {
 	limit string
 	texts []string
@@ -380,7 +381,7 @@ var limitTexts = []struct {
 	{"processes", []string{"can't start new thread", "fork: Resource temporarily unavailable", "fork: retry", "BlockingIOError: [Errno 11]", "spawn EAGAIN"}},
 }
 
-// limitOf guesses, for a block that failed, by the end of what it said.
+// limitOf guesses which limit a failed block has met, by the end of its output.
 func limitOf(ex *cubby.Execution) string {
 	said := tail(ex.Stderr, 4<<10)
 	if e := ex.Error; e != nil {

@@ -27,13 +27,13 @@ const (
 	endTime = 15 * time.Second
 )
 
-// errClosed is what happens to those who come after Close, or are under way.
+// errClosed is the error of calls after Close, and of those that Close breaks off.
 var errClosed = errors.New("the executor is closed")
 
 func closedError() error { return &cubby.Error{Code: cubby.CodeConflict, Err: errClosed} }
 
-// holder keeps the one sandbox that an executor has at a time: makes it, finds
-// it, renews its lease while it is used, notices that it is gone.
+// holder has the one sandbox that an executor has at a time. It makes or finds it, renews
+// its lease while it is used, and notices that it is gone.
 type holder struct {
 	cfg  *Config
 	log  *slog.Logger
@@ -45,7 +45,7 @@ type holder struct {
 	mu           sync.Mutex
 	closed       bool
 	cur          *sandbox
-	sandboxCount int // that there were, those before this executor included
+	sandboxCount int // how many there have been, those of executors before this one included
 }
 
 // sandbox is one that the executor made or was attached to.
@@ -98,7 +98,7 @@ func (h *holder) begin() (over func(), err error) {
 	return h.wg.Done, nil
 }
 
-// take waits for the turn; the caller gives it back.
+// take waits for the turn. The caller gives it back by give.
 func (h *holder) take(ctx context.Context) error {
 	select {
 	case h.turn <- struct{}{}:
@@ -116,7 +116,7 @@ func (h *holder) take(ctx context.Context) error {
 
 func (h *holder) give() { <-h.turn }
 
-// acquire returns the sandbox, which is alive, and a lease on it. It makes one if
+// acquire returns the sandbox, which was found to be alive, and a lease on it. It makes one if
 // there is none, or if the one there was is gone and may be replaced.
 func (h *holder) acquire(ctx context.Context) (*sandbox, func(), error) {
 	if err := h.take(ctx); err != nil {
@@ -183,7 +183,7 @@ func (h *holder) current() *sandbox {
 	return h.cur
 }
 
-// adopt makes b the executor's sandbox; or ends it, when there is none any more.
+// adopt makes b the executor's sandbox. Where the executor is closed it ends b instead.
 func (h *holder) adopt(b *sandbox) error {
 	h.mu.Lock()
 	closed := h.closed
@@ -198,7 +198,7 @@ func (h *holder) adopt(b *sandbox) error {
 	return nil
 }
 
-// retire lets go of a sandbox that is gone.
+// retire has the executor forget a sandbox that is gone.
 func (h *holder) retire(b *sandbox) {
 	h.mu.Lock()
 	if h.cur == b {
@@ -270,7 +270,8 @@ func (h *holder) attach(ctx context.Context) (*sandbox, error) {
 	return b, b.prepare(info, now)
 }
 
-// prepare takes what the server says of a sandbox.
+// prepare sets up b by what the server says of it, and fails if the limits that were asked
+// for do not hold.
 func (b *sandbox) prepare(info *cubby.Info, now time.Time) error {
 	b.have = held(info)
 	if err := checkLimits(b.h.cfg.Limits, b.have); err != nil {
@@ -307,11 +308,11 @@ func gone(id string, err error) error {
 
 func isGone(err error) bool { return cubby.CodeOf(err) == cubby.CodeSandboxGone }
 
-// trust is how long an answer counts.
+// trust is how long a sandbox that has answered counts as alive.
 func (h *holder) trust() time.Duration { return min(mostTrust, h.cfg.IdleTimeout/10) }
 
-// doubt has the next use ask whether the sandbox is there, if err says that it
-// may not be.
+// doubt has the next use ask the server whether the sandbox is there, if err is of a kind
+// that it may not be.
 func (b *sandbox) doubt(err error) {
 	switch cubby.CodeOf(err) {
 	case cubby.CodeSandboxGone, cubby.CodePaused, cubby.CodeUnavailable, cubby.CodeNotFound:
@@ -349,7 +350,7 @@ func (b *sandbox) check(ctx context.Context) error {
 	case info.State == cubby.StatePaused:
 		return pausedError(b.sbx.ID())
 	}
-	// It runs, and the server did not like the wish: what runs may go on.
+	// It runs, and the server refused to renew the lease: code may use it until it ends.
 	b.h.log.Warn("the sandbox's lease was not renewed", "sandbox_id", b.sbx.ID(), "err", failed)
 	b.known()
 	return nil
@@ -394,8 +395,8 @@ func (b *sandbox) renew(ctx context.Context) error {
 	return nil
 }
 
-// hold is a lease on b for what was begun there. It fails when another sandbox
-// has taken its place.
+// hold returns a lease on b, for what was begun in it. It fails when another sandbox has
+// replaced b.
 func (h *holder) hold(ctx context.Context, b *sandbox) (release func(), err error) {
 	if err := h.take(ctx); err != nil {
 		return nil, err
@@ -465,7 +466,7 @@ func (b *sandbox) keep(idle <-chan struct{}) {
 	}
 }
 
-// busy reports whether something is under way.
+// busy reports whether somebody has a lease on the sandbox.
 func (h *holder) busy() bool {
 	b := h.current()
 	if b == nil {
@@ -482,8 +483,8 @@ func (b *sandbox) end() error {
 	return b.sbx.Close()
 }
 
-// engineClose ends what the engine follows; after the end of the executor's
-// context these are let go of, not killed.
+// engineClose ends the programs of the workspaces. Once the executor's context has ended
+// they are left alone instead.
 func (b *sandbox) engineClose() {
 	if b.engine == nil {
 		return
@@ -493,8 +494,8 @@ func (b *sandbox) engineClose() {
 	}
 }
 
-// close lets go of everything and returns the sandbox there was. It is idempotent;
-// the first call is told that it was.
+// close breaks off what is under way, waits for its end, for endTime at most, and returns
+// the sandbox, which goes on. first says that no call came before this one; else there is no sandbox.
 func (h *holder) close() (b *sandbox, first bool) {
 	h.mu.Lock()
 	again := h.closed

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// killTime bounds the telling of a sandbox to end a program.
+	// killTime bounds the request that ends a program.
 	killTime = 10 * time.Second
-	// dieTime is how long a program that was killed may take to be gone.
+	// dieTime is how long a killed program may take to end.
 	dieTime = 3 * time.Second
 
 	terminalColumns, terminalRows = 120, 40
 )
 
-// machine is a sandbox where workspaces are, and the user of their programs.
+// machine is a sandbox as package posixws sees it: it starts the programs of workspaces, as
+// one user.
 type machine struct {
 	b    *sandbox
 	user string // empty: the sandbox's default
@@ -74,8 +75,8 @@ func (m machine) Unpack(ctx context.Context, folder string, archive io.Reader) e
 	return posixws.Extract(ctx, m, folder, archive)
 }
 
-// why returns the error that tells what err is about: the end of the executor or
-// of ctx, if it was that.
+// why returns the cause of err: that the executor was closed, or that ctx ended, if it was
+// one of these, and else err.
 func (h *holder) why(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

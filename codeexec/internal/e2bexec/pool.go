@@ -24,20 +24,21 @@ const (
 
 // PoolConfig configures a Pool.
 type PoolConfig[E codeexec.CodeExecutor] struct {
-	// Open makes the executor of a session. since is set when the session had one
-	// before that has ended: see [Config.Since]. Busy says that something is under
-	// way in one, and Latest returns the largest counts that its results had.
+	// Open makes the executor of a session. since is set when the session had an
+	// executor before, which has ended: see [Config.Since]. Busy reports whether code or a
+	// program runs in one, and Latest returns the largest counts that its results had.
 	Open   func(ctx context.Context, session string, since *codeexec.Instance) (E, error)
 	Busy   func(E) bool
 	Latest func(E) codeexec.Instance
-	// Size bounds how many there are at a time; 0 means DefaultPoolSize.
+	// Size bounds how many executors there are at a time; 0 means DefaultPoolSize.
 	Size int
-	// Idle is after how long without use one is ended; 0 means DefaultPoolIdle.
+	// Idle is how long an executor may be unused before it is ended; 0 means
+	// DefaultPoolIdle.
 	Idle time.Duration
-	// OnError takes what went wrong in ending one that nobody asked to end; nil
-	// drops it.
+	// OnError gets the errors of ending executors that the pool ends by itself; nil
+	// drops them.
 	OnError func(session string, err error)
-	// OnClose is called when all have ended.
+	// OnClose is called by Close when all executors have ended.
 	OnClose func() error
 }
 
@@ -68,7 +69,7 @@ type pooled[E codeexec.CodeExecutor] struct {
 	ending bool
 }
 
-// NewPool returns a pool, empty yet.
+// NewPool returns a pool without executors.
 func NewPool[E codeexec.CodeExecutor](cfg PoolConfig[E]) (*Pool[E], error) {
 	cfg.Size = cmp.Or(cfg.Size, DefaultPoolSize)
 	cfg.Idle = cmp.Or(cfg.Idle, DefaultPoolIdle)
@@ -110,7 +111,7 @@ func (p *Pool[E]) execute(ctx context.Context, in codeexec.CodeExecutionInput) (
 	return x.e.ExecuteCode(ctx, in)
 }
 
-// Release ends the session's executor. One that there is not is no error.
+// Release ends the session's executor. It is no error if there is none.
 func (p *Pool[E]) Release(session string) error {
 	p.mu.Lock()
 	x := p.entries[session]
@@ -210,7 +211,8 @@ func (p *Pool[E]) use(ctx context.Context, session string) (x *pooled[E], done f
 	}
 }
 
-// enter takes a session's place in the pool, or tells what to wait for.
+// enter returns the session's entry, which it makes if there is room, or else what has to
+// end first.
 func (p *Pool[E]) enter(session string) (x *pooled[E], wait <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,7 +290,8 @@ func (p *Pool[E]) open(x *pooled[E]) {
 	}
 }
 
-// since is what a session that comes back begins with; nil for a new one.
+// since returns the counts that a session begins with that had an executor before; nil for
+// a new one.
 func (p *Pool[E]) since(session string) *codeexec.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()

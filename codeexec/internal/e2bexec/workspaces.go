@@ -27,8 +27,8 @@ while :; do
 done
 mkdir -m 1777 -- "$1"`
 
-// workspaces is the engine of an executor: its sandbox's, whichever that is.
-// Workspaces of a sandbox that another has replaced are lost.
+// workspaces is the engine of an executor. It passes calls on to the engine of the sandbox
+// that the executor has now; workspaces of a sandbox that was replaced are lost.
 type workspaces struct {
 	h *holder
 
@@ -122,7 +122,7 @@ func isLost(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// script runs a short script to its end.
+// script runs a short script to its end, as user, and returns its exit code.
 func (b *sandbox) script(ctx context.Context, user, text string, args ...string) (exitCode int, err error) {
 	p, err := machine{b, user}.Start(ctx, posixws.Program{
 		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Stdout: io.Discard, Stderr: io.Discard,

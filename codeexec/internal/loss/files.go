@@ -5,13 +5,13 @@ import "sync"
 // maxIDs bounds how many execution ids are known exactly.
 const maxIDs = 16 << 10
 
-// Files knows which files each execution id saw last, where all ids have theirs
-// in one place that can be lost as a whole. The zero value is ready to use. It is
-// safe for concurrent use.
+// Files counts the losses of a place that has the files of all execution ids and can only
+// be lost as a whole, and remembers the count that each id was told last. The zero value
+// is ready to use. It is safe for concurrent use.
 type Files struct {
 	mu        sync.Mutex
 	losses    int
-	seen      map[string]int // by id: the losses there had been
+	seen      map[string]int // the value of losses when See was last called for the id
 	forgotten Names          // ids that are not in seen any more
 }
 
@@ -22,9 +22,9 @@ func (f *Files) Lose() {
 	f.losses++
 }
 
-// See notes that an id sees the files that are there now. count is for
-// [codeexec.Instance.Files]; lost says that they are not those that the id saw
-// before.
+// See notes that id uses the files that are there now. count, from 1, is for
+// [codeexec.Instance.Files]. lost says that id has used files before, and that they have
+// been lost since.
 func (f *Files) See(id string) (count int, lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

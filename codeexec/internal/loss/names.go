@@ -1,6 +1,6 @@
-// Package loss is how backends remember who has to be told that something is
-// gone: execution ids whose state was dropped, in bounded memory. Where it cannot
-// know, it says that something was lost.
+// Package loss remembers, in bounded memory, which execution ids have not been told yet
+// that their state is gone. Where it has forgotten an id, it says that something was
+// lost: an id may be told once too often, and never too seldom.
 package loss
 
 import "hash/maphash"
@@ -12,7 +12,7 @@ const (
 
 // Names is a set of names in a megabyte at most, however many there are: a Bloom
 // filter. A name that was added is always found. One that was not is found, too,
-// with a chance of 1 in 500 after half a million names. The zero value is empty.
+// with a probability of 1 in 500 after half a million names. The zero value is empty.
 // It is not safe for concurrent use.
 type Names struct {
 	seed maphash.Seed

@@ -29,7 +29,8 @@ type Config struct {
 	// codeexec.DefaultRoot. The programs' user must be able to make it or write
 	// there.
 	Root string
-	// Timeout is that of programs that name none; 0 means 30 s.
+	// Timeout is how long a program of RunProgram may run that names no timeout; 0
+	// means 30 s.
 	Timeout time.Duration
 	// FileTimeout bounds each operation on files, beside its context; 0 means
 	// 60 s.
@@ -37,13 +38,13 @@ type Config struct {
 	// MaxOutput bounds a program's stdout and stderr, in bytes for each; 0 means
 	// cubby.DefaultMaxOutput.
 	MaxOutput int
-	// SessionTimeout is that of programs of StartProgram that name none; 0 means
-	// an hour.
+	// SessionTimeout is how long a program of StartProgram may run that names no
+	// timeout; 0 means an hour.
 	SessionTimeout time.Duration
 	// MaxPrograms bounds how many programs run at a time; 0 means 64.
 	MaxPrograms int
-	// Have are limits that hold for the machine as a whole: a program may ask for
-	// these or wider ones. Others are refused.
+	// Have are the limits that the machine as a whole has. A program that asks for a
+	// narrower limit, or for one that is not among them, is refused.
 	Have codeexec.ResourceLimits
 	// FileSize says that programs cannot undo a limit on the size of their files
 	// (RLIMIT_FSIZE), because they are not and cannot become root.
@@ -143,12 +144,13 @@ func (e *Engine) instance() string {
 	return e.cfg.Instance()
 }
 
-// script is one run of a script: its arguments after the nonce.
+// script is one run of a script of scripts.go. Its first argument, the nonce, is added
+// by run.
 type script struct {
 	text  string
 	args  []string
 	stdin io.Reader
-	out   io.Writer // nil: kept, up to maxListing
+	out   io.Writer // of its output; nil means that run returns it, up to maxListing bytes
 }
 
 // errAnswerTooLong refuses what a script prints beyond maxListing.
@@ -157,8 +159,9 @@ var errAnswerTooLong = fmt.Errorf("the answer has more than %d bytes", maxListin
 // errScriptFailed is wrapped where a script failed and did not say why.
 var errScriptFailed = errors.New("the workspace's machine failed")
 
-// run runs a script and waits. It returns its output if that is kept, and what
-// it said after the nonce: "" or a word, which is an error unless it is "found".
+// run runs a script to its end. out is its output where s.out is nil. said is the word
+// that the script wrote after the nonce, "" if none: the script's reason for failing, or
+// "found".
 func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.FileTimeout,
 		fmt.Errorf("no answer from the workspace's machine within %v: %w", e.cfg.FileTimeout, context.DeadlineExceeded))
@@ -203,13 +206,14 @@ func (e *Engine) run(ctx context.Context, s script) (out []byte, said string, er
 	return out, said, nil
 }
 
-// brief makes what a machine said fit for an error.
+// brief makes a line of an error message of what a machine wrote: shortened, and without
+// control characters.
 func brief(text string) string {
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 	return workdir.Show(clip.Head(text, 300))
 }
 
-// wait waits for a program, and drops it when ctx ends.
+// wait waits for the end of a program, and kills it when ctx ends.
 func wait(ctx context.Context, p Process) (int, error) {
 	type end struct {
 		code int
@@ -338,7 +342,7 @@ func (e *Engine) cleanup(ctx context.Context, all ...codeexec.Workspace) error {
 	return nil
 }
 
-// limits names those that can be asked for.
+// limits returns the names of the limits that a program can ask for.
 func (e *Engine) limits() []string {
 	var names []string
 	have := e.cfg.Have
@@ -356,8 +360,7 @@ func (e *Engine) limits() []string {
 	return names
 }
 
-// checkLimits refuses what does not hold: a limit is asked for, and the machine
-// has none or a wider one.
+// checkLimits refuses a limit that is asked for where the machine has none or a wider one.
 func (e *Engine) checkLimits(l codeexec.ResourceLimits) error {
 	have := e.cfg.Have
 	for _, c := range []struct {

@@ -62,7 +62,7 @@ func (f files) restage(ctx context.Context, ws codeexec.Workspace, p *workdir.Pa
 	return f.unpack(ctx, ws, p)
 }
 
-// unpack sends what was packed into a workspace, in one call of the machine.
+// unpack extracts what was packed into a workspace, by one call of Machine.Unpack.
 func (f files) unpack(ctx context.Context, ws codeexec.Workspace, p *workdir.Packer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.e.cfg.FileTimeout,
 		fmt.Errorf("the files were not taken within %v: %w", f.e.cfg.FileTimeout, context.DeadlineExceeded))
@@ -87,7 +87,7 @@ func (f files) unpack(ctx context.Context, ws codeexec.Workspace, p *workdir.Pac
 	return markLost(err, false)
 }
 
-// watchedReader remembers why the stream could not be read.
+// watchedReader remembers the error with which reading ended.
 type watchedReader struct {
 	r   io.Reader
 	err error
@@ -270,7 +270,7 @@ func (f files) CollectOutputs(ctx context.Context, ws codeexec.Workspace, spec c
 // entry is a file of a listing.
 type entry struct {
 	name string // below the workspace
-	real string // where it is in truth, below the workspace
+	real string // the path without links, below the workspace
 	size int64
 	want int64
 }
@@ -300,8 +300,8 @@ func (f files) collect(ctx context.Context, ws codeexec.Workspace, spec codeexec
 	return c, nil
 }
 
-// fetch collects files: whole ones travel in one archive, beginnings of others in
-// one answer.
+// fetch collects files by at most two scripts: one sends all whole files as an archive, the
+// other the beginnings of those that are too large.
 func (f files) fetch(ctx context.Context, ws codeexec.Workspace, c *workdir.Collector, found []entry) error {
 	var whole, begun []entry
 	seen := map[string]bool{}
@@ -330,8 +330,8 @@ func (f files) fetch(ctx context.Context, ws codeexec.Workspace, c *workdir.Coll
 	return nil
 }
 
-// list finds the files that match, in order of their names, links last: a file
-// that is there under two names goes by its own.
+// list finds the files that match, sorted by name, with links last: a file that is also
+// reached by a link is collected under its own name.
 func (f files) list(ctx context.Context, ws codeexec.Workspace, patterns workdir.Patterns, c *workdir.Collector) ([]entry, error) {
 	bases := patterns.Bases()
 	args := []string{ws.Path}
@@ -433,7 +433,8 @@ func parseEntry(head, real, root string, bases []string) (e entry, kind string, 
 	return e, parts[1], true
 }
 
-// fetchWhole collects files in one archive. It may hold anything.
+// fetchWhole collects files from an archive that the machine sends, which may hold
+// anything.
 func (f files) fetchWhole(ctx context.Context, ws codeexec.Workspace, c *workdir.Collector, wanted []entry) error {
 	if len(wanted) == 0 {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/cubby-sandbox/cubby/codeexec/internal/workdir"
 )
 
-// Folder is a folder of a machine where code runs that is not a workspace's
-// program.
+// Folder is a folder of a machine that belongs to no workspace: where code blocks run.
 type Folder struct {
 	files files
 	ws    codeexec.Workspace

@@ -3,8 +3,8 @@
 // base64, readlink and env there (GNU's, as on Debian), and setsid if programs
 // are not started as leaders of their process groups.
 //
-// The machine is hostile: it may answer anything, at any length, or nothing.
-// What it can do by that is spoil its own workspaces.
+// The machine is not trusted: it may answer anything, at any length, or not at all.
+// That must harm nothing but its own workspaces.
 package posixws
 
 import (
@@ -21,11 +21,11 @@ import (
 // *cubby.Error; a code of sandbox_gone or not_found means that it is lost with
 // all its workspaces.
 type Machine interface {
-	// Start starts a program. ctx bounds the start only.
+	// Start starts a program. ctx bounds the start, and not the program.
 	Start(ctx context.Context, p Program) (Process, error)
 	// Unpack extracts a tar stream into an absolute folder, which is there, as the
-	// user that programs run as; with the modes and without the owners that it
-	// names, replacing files and links that stand in the way. [Extract] does it where
+	// user that programs run as. Files get the modes that the stream names, and not the
+	// owners; files and links that stand in the way are replaced. [Extract] does it where
 	// a program's input can be streamed.
 	Unpack(ctx context.Context, folder string, archive io.Reader) error
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
-// exitScript is the exit code of a launch that did not come to the program.
+// exitScript is the exit code of the script launch where it could not start the program.
 const exitScript = 125
 
 type runner struct{ e *Engine }
@@ -100,10 +100,10 @@ type launched struct {
 	out   *session.Output
 	nonce string
 	run   string        // its folder, below the workspace
-	ended chan struct{} // closed when it has
+	ended chan struct{} // closed when the program has ended
 }
 
-// argv is what the machine is to start for a program.
+// argv returns the command line with which the machine starts a program.
 func (l *launched) argv(spec codeexec.InteractiveProgramSpec) ([]string, error) {
 	if spec.Cmd == "" {
 		return nil, &cubby.Error{Code: cubby.CodeInvalidArgument, Err: errors.New("there is no command")}
@@ -147,8 +147,8 @@ func (l *launched) argv(spec codeexec.InteractiveProgramSpec) ([]string, error) 
 // Write implements [session.Process].
 func (l *launched) Write(p []byte) (int, error) { return l.p.Write(p) }
 
-// Wait implements [session.Process]. Where the program was not reached, it says
-// why not.
+// Wait implements [session.Process]. Where the program could not be started, the error
+// says why.
 func (l *launched) Wait() (int, error) {
 	code, err := l.p.Wait()
 	close(l.ended)
@@ -188,8 +188,8 @@ func (l *launched) complaint() error {
 // Terminate implements [session.Process].
 func (l *launched) Terminate() error { return l.signal("TERM") }
 
-// Kill implements [session.Process]. It ends the group, and drops the program if
-// that does not help.
+// Kill implements [session.Process]. It kills the process group, and has the machine end
+// the program if that does not help.
 func (l *launched) Kill() error {
 	if !l.e.cfg.ShareGroups && l.signal("KILL") == nil {
 		timer := time.NewTimer(endTime)

@@ -1,4 +1,5 @@
-// Package session keeps what a program says that one talks to, and ends it.
+// Package session follows a running program for whoever started it: it keeps the last
+// lines and the beginning of its output, and ends it when it is told to or its time is over.
 package session
 
 import (
@@ -16,15 +17,16 @@ const (
 	maxLine  = 64 << 10 // bytes; a longer line is several
 )
 
-// Lines keeps the last lines that were written to it, and where its reader is.
-// Lines are numbered from 0 by their order since the beginning.
+// Lines keeps the last lines that were written to it, and how far its reader has come.
+// Lines are numbered from 0, those that are not kept any more included. It is safe for
+// concurrent use.
 type Lines struct {
 	mu       sync.Mutex
 	lines    []string // complete, with their ends
 	first    int      // number of lines[0]
 	bytes    int
 	partial  []byte // the line that has not ended
-	readLine int    // where the reader is: line, and byte in it
+	readLine int    // where Next goes on: the number of a line, and a byte in it
 	readByte int
 	closed   bool
 }
@@ -89,9 +91,9 @@ func (l *Lines) Close() error {
 	return nil
 }
 
-// Next returns what was written since the last Next, at most limit lines if
-// limit is not negative, the beginning of an unfinished line too; and the
-// numbers of the line that it begins in and of the line that comes next.
+// Next returns what was written since the last Next, the beginning of an unfinished line
+// included, but at most limit lines unless limit is negative. offset is the number of the
+// line in which text begins, and next that of the line in which the next call goes on.
 func (l *Lines) Next(limit int) (text string, offset, next int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,8 +121,9 @@ func (l *Lines) Next(limit int) (text string, offset, next int) {
 	return strings.ToValidUTF8(b.String(), "\uFFFD"), offset, l.readLine
 }
 
-// From returns at most limit lines (all if it is negative) from number offset on,
-// or from the first that is kept; the numbers are as in Next.
+// From returns at most limit lines, all if it is negative, from the line with the number
+// offset on, or from the first that is kept. It returns the numbers of the first line of
+// text and of the line after the last, and does not change where Next goes on.
 func (l *Lines) From(offset, limit int) (text string, from, next int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +147,7 @@ func (l *Lines) From(offset, limit int) (text string, from, next int) {
 	return strings.ToValidUTF8(b.String(), "\uFFFD"), from, end
 }
 
-// Head keeps the first bytes that were written to it.
+// Head keeps the first bytes that were written to it. It is safe for concurrent use.
 type Head struct {
 	mu        sync.Mutex
 	limit     int
@@ -176,7 +179,7 @@ func (h *Head) Bytes() []byte {
 	return bytes.Clone(h.b)
 }
 
-// Text returns what was kept as UTF-8, and whether that is not all.
+// Text returns what was kept as UTF-8, and whether more was written than that.
 func (h *Head) Text() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

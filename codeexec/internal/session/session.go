@@ -12,13 +12,13 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/execerr"
 )
 
-// ExitTimedOut is the exit code of a program whose time was over.
+// ExitTimedOut is the exit code of a program that was ended at its timeout.
 const ExitTimedOut = 124
 
-// killTime bounds how long ending a program may take before one stops waiting.
+// killTime is how long Kill waits for the end of a program that it has killed.
 const killTime = 15 * time.Second
 
-// Process is a program that runs, with all that it started. Methods are safe for
+// Process is a running program with all that it has started. Its methods are safe for
 // concurrent use.
 type Process interface {
 	// Write sends it input.
@@ -32,11 +32,11 @@ type Process interface {
 	Wait() (exitCode int, err error)
 }
 
-// Output is where a program's output goes: all into Lines, each stream's first
-// bytes into Stdout and Stderr.
+// Output takes a program's output. It keeps the last lines of both streams together in
+// Lines, and the first bytes of each stream by itself.
 type Output struct {
 	Lines          Lines
-	quiet          bool
+	quiet          bool // nothing goes into Lines
 	stdout, stderr *Head
 }
 
@@ -80,7 +80,7 @@ type Session struct {
 	done    chan struct{} // closed when result and err are set
 	result  codeexec.RunResult
 	err     error
-	stop    context.CancelFunc // the timeout's
+	stop    context.CancelFunc // stops the timer of the timeout
 	onEnd   func()
 
 	mu       sync.Mutex
