@@ -83,13 +83,49 @@ type IAM struct {
 
 // Network is a sandbox's network as a client asks for it and is told it.
 type Network struct {
-	AllowPublicTraffic *bool                      `json:"allowPublicTraffic,omitempty"` // nil means true
-	MaskRequestHost    string                     `json:"maskRequestHost,omitempty"`
-	AllowOut           []string                   `json:"allowOut,omitempty"`
-	DenyOut            []string                   `json:"denyOut,omitempty"`
-	HTTPSPorts         []int                      `json:"httpsPorts,omitempty"`
-	EgressProxy        json.RawMessage            `json:"egressProxy,omitempty"`
-	Rules              map[string]json.RawMessage `json:"rules,omitempty"`
+	AllowPublicTraffic *bool                    `json:"allowPublicTraffic,omitempty"` // nil means true
+	MaskRequestHost    string                   `json:"maskRequestHost,omitempty"`
+	AllowOut           []string                 `json:"allowOut,omitempty"`
+	DenyOut            []string                 `json:"denyOut,omitempty"`
+	HTTPSPorts         []int                    `json:"httpsPorts,omitempty"`
+	EgressProxy        *EgressProxy             `json:"egressProxy,omitempty"`
+	Rules              map[string][]NetworkRule `json:"rules,omitempty"` // by host
+}
+
+// EgressProxy is the SOCKS5 server that connections of a sandbox go through.
+type EgressProxy struct {
+	Address  string `json:"address"` // host:port
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+// NetworkRule says what becomes of the requests to a host.
+type NetworkRule struct {
+	Transform *Transform `json:"transform,omitempty"`
+}
+
+// Transform changes requests.
+type Transform struct {
+	Headers map[string]string `json:"headers,omitempty"` // replace those of the request
+}
+
+// SandboxNetwork is the request of PUT /sandboxes/{id}/network.
+type SandboxNetwork struct {
+	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
+	Network
+}
+
+// WithEgress returns a copy of n with what other says of the way out; both may be nil.
+func (n *Network) WithEgress(other *Network) *Network {
+	var c Network
+	if n != nil {
+		c = *n
+	}
+	if other == nil {
+		other = &Network{}
+	}
+	c.AllowOut, c.DenyOut, c.EgressProxy, c.Rules = other.AllowOut, other.DenyOut, other.EgressProxy, other.Rules
+	return &c
 }
 
 // Limits are what a caller may ask of a sandbox (Cubby). A zero field means the

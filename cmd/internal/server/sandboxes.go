@@ -133,7 +133,7 @@ func notThereYet(req *protocol.NewSandbox) string {
 		return "network.denyOut"
 	case len(n.Rules) > 0:
 		return "network.rules"
-	case isSet(n.EgressProxy):
+	case n.EgressProxy != nil:
 		return "network.egressProxy"
 	case len(n.HTTPSPorts) > 0:
 		return "network.httpsPorts"
