@@ -90,6 +90,10 @@ type Network struct {
 	HTTPSPorts         []int                    `json:"httpsPorts,omitempty"`
 	EgressProxy        *EgressProxy             `json:"egressProxy,omitempty"`
 	Rules              map[string][]NetworkRule `json:"rules,omitempty"` // by host
+	// DenyHosts (Cubby) denies what E2B's denyOut refuses to name: names, *.NAME,
+	// presets. Addresses may stand here, too. Beside it allowOut may have names without
+	// denyOut having 0.0.0.0/0: they are exceptions, as allowOut beats both.
+	DenyHosts []string `json:"cubbyDenyHosts,omitempty"`
 }
 
 // EgressProxy is the SOCKS5 server that connections of a sandbox go through.
@@ -124,7 +128,8 @@ func (n *Network) WithEgress(other *Network) *Network {
 	if other == nil {
 		other = &Network{}
 	}
-	c.AllowOut, c.DenyOut, c.EgressProxy, c.Rules = other.AllowOut, other.DenyOut, other.EgressProxy, other.Rules
+	c.AllowOut, c.DenyOut, c.DenyHosts = other.AllowOut, other.DenyOut, other.DenyHosts
+	c.EgressProxy, c.Rules = other.EgressProxy, other.Rules
 	return &c
 }
 
