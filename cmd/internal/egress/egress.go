@@ -14,14 +14,12 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 )
 
 // HostName is the name of the machine that sandboxes run on, inside them. It
 // leads to the ports that Operator.HostPorts names.
 const HostName = "host.cubby.internal"
-
-// CardNetwork is the network of a sandbox's card, the same in each sandbox.
-const CardNetwork = "10.88.0.0/24"
 
 // Rules are what a sandbox may reach, as they are written and sent. The zero
 // value reaches nothing.
@@ -40,6 +38,12 @@ type Rules struct {
 	Deny    []string     `json:"deny,omitempty"`
 	Headers []HeaderRule `json:"headers,omitempty"`
 	Proxy   *Proxy       `json:"proxy,omitempty"` // what the flows are led through
+}
+
+// LogValue is the rules without what is secret in them, also where a log is JSON.
+func (r Rules) LogValue() slog.Value {
+	type fields Rules
+	return slog.StringValue(fmt.Sprintf("%+v", fields(r)))
 }
 
 // HeaderRule adds headers to the requests to a host, over verified TLS only. It
@@ -89,9 +93,17 @@ func (p Proxy) LogValue() slog.Value { return slog.StringValue(p.redacted()) }
 
 func (p Proxy) redacted() string {
 	if p.Username == "" {
-		return p.Address
+		return p.shown()
 	}
-	return p.Username + "@" + p.Address
+	return p.Username + "@" + p.shown()
+}
+
+// shown is the address, unless somebody wrote credentials into it.
+func (p Proxy) shown() string {
+	if strings.Contains(p.Address, "@") {
+		return p.Address[strings.LastIndex(p.Address, "@")+1:]
+	}
+	return p.Address
 }
 
 // Operator is what the machine's owner permits, for all sandboxes. The zero value
@@ -104,6 +116,12 @@ type Operator struct {
 	HostPorts []int            `json:"hostPorts,omitempty"` // ports of this machine behind HostName
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"` // DNS servers that the gateway asks
 	Proxy     *Proxy           `json:"proxy,omitempty"`
+}
+
+// LogValue is what the owner permits without what is secret in it.
+func (o Operator) LogValue() slog.Value {
+	type fields Operator
+	return slog.StringValue(fmt.Sprintf("%+v", fields(o)))
 }
 
 // Proto is the protocol of a flow.

@@ -98,7 +98,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, errors.New("it is no network in the form ADDRESS/BITS")
+		return netip.Prefix{}, errors.New("it is no network in the form ADDRESS/BITS, or for IPv6 with a port [ADDRESS/BITS]:PORT")
 	}
 	if a := p.Addr(); a.Is4In6() || nat64.Contains(a) {
 		return netip.Prefix{}, errors.New("write an IPv4 address as IPv4")

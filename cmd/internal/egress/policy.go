@@ -31,6 +31,7 @@ type Policy struct {
 	hostPorts   map[int]bool
 	headers     map[hostPort]*HeaderRule
 	headerNames map[string]bool
+	ownersProxy *Proxy
 	proxy       *Proxy
 }
 
@@ -65,12 +66,7 @@ func Compile(r Rules, op Operator) (*Policy, error) {
 			c.fault(fmt.Sprintf("resolvers[%d]", i), server.String(), errors.New("it is no address with a port"))
 		}
 	}
-	c.p.proxy = op.Proxy
-	c.proxy("operator.proxy", op.Proxy)
-	if r.Proxy != nil {
-		c.p.proxy = r.Proxy
-		c.proxy("proxy", r.Proxy)
-	}
+	c.proxies(r.Proxy, op.Proxy)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
@@ -187,7 +183,7 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		switch {
 		case !httpguts.ValidHeaderFieldName(header):
 			c.fault(field+".headers", header, errors.New("it is no name of a header"))
-		case framing[lower(header)]:
+		case isFraming(header):
 			c.fault(field+".headers", header, errors.New("requests are framed and led by it: it cannot be set"))
 		case seen[lower(header)]:
 			c.fault(field+".headers", header, errors.New("it is there twice, in upper and lower case"))
@@ -200,46 +196,74 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 	c.p.headerNames[name] = true
 }
 
-// framing are the headers that say where a request ends and whose it is.
-var framing = map[string]bool{
-	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "keep-alive": true, "te": true,
-	"trailer": true, "upgrade": true, "expect": true, "proxy-connection": true, "content-encoding": true, "http2-settings": true,
+func (c *compiler) proxies(own, owners *Proxy) {
+	if owners != nil {
+		c.p.ownersProxy = owners
+		if err := checkProxy(owners); err != nil {
+			c.fault("operator.proxy", owners.shown(), err)
+		}
+	}
+	if own == nil {
+		return
+	}
+	c.p.proxy = own
+	err := checkProxy(own)
+	if err == nil && own.Resolves {
+		err = errors.New("only the machine's owner can say that a proxy resolves names")
+	}
+	if a, isAddr := netip.ParseAddrPort(own.Address); err == nil && isAddr == nil {
+		if d := c.p.Reach(a); !d.Allowed {
+			// The first words are E2B's.
+			err = fmt.Errorf("egress proxy endpoint resolves to an internal / denied IP range: %s", d.Reason)
+		}
+	}
+	if err != nil {
+		c.fault("proxy", own.shown(), err)
+	}
 }
 
-func (c *compiler) proxy(field string, p *Proxy) {
-	if p == nil {
-		return
+// isFraming is for headers that say where a request ends and whose it is.
+func isFraming(header string) bool {
+	switch lower(header) {
+	case "host", "content-length", "transfer-encoding", "connection", "proxy-connection", "keep-alive", "te",
+		"trailer", "upgrade", "expect", "http2-settings":
+		return true
 	}
+	return false
+}
+
+func checkProxy(p *Proxy) error {
 	host, port, err := net.SplitHostPort(p.Address)
 	if err != nil {
-		c.fault(field+".address", p.Address, errors.New("it is not in the form HOST:PORT"))
-		return
+		return errors.New("its address is not in the form HOST:PORT")
 	}
 	if _, err := parsePort(port); err != nil {
-		c.fault(field+".address", p.Address, err)
+		return err
 	}
-	a, err := netip.ParseAddr(host)
-	switch {
-	case err != nil:
-		if _, err := CanonicalName(host); err != nil {
-			c.fault(field+".address", p.Address, err)
+	if a, err := netip.ParseAddr(host); err == nil {
+		at, ok := plain(a)
+		if block, isSpecial := specialOf(at); !ok || at != a || isSpecial && block.never {
+			return fmt.Errorf("%s is no machine's address", host)
 		}
-	case a.Zone() != "" || a.IsUnspecified() || a.IsMulticast():
-		c.fault(field+".address", p.Address, errors.New("it is no machine's address"))
+	} else if _, err := CanonicalName(host); err != nil {
+		return err
 	}
 	switch {
 	case p.Username == "" && p.Password != "":
-		c.fault(field+".password", "", errors.New("there is a password and no user name"))
+		return errors.New("there is a password and no user name")
 	case len(p.Username) > maxCredential || len(p.Password) > maxCredential:
-		c.fault(field, "", fmt.Errorf("user name and password have at most %d octets", maxCredential))
+		return fmt.Errorf("its user name and password can have %d octets each", maxCredential)
 	}
+	return nil
 }
 
 // Open says whether what no rule names is allowed.
 func (p *Policy) Open() bool { return p.open }
 
-// Proxy is what flows are led through, or nil. Its password is a secret.
-func (p *Policy) Proxy() *Proxy { return p.proxy }
+// Proxies are what flows are led through, each nil if there is none: first the
+// machine owner's, and through it the sandbox's own. The address of the sandbox's
+// own has to pass Reach before it is dialled. The passwords are secrets.
+func (p *Policy) Proxies() (owners, own *Proxy) { return p.ownersProxy, p.proxy }
 
 // Name says how a canonical name is answered.
 func (p *Policy) Name(name string) Resolution {
