@@ -1,0 +1,78 @@
+// Package gateway is the way out of sandboxes: it takes the IP packets that come out
+// of their network cards, decides by each sandbox's [egress.Policy] what may go where,
+// and does it with sockets of its own. Nothing that a sandbox sends reaches the
+// network as it was sent.
+//
+// A [Gateway] serves all sandboxes of a server from one process. Each has a stack of
+// its own, which is built when its first packet comes, and its own share of
+// connections, memory and work ([Budgets]): what one of them floods slows itself.
+package gateway
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
+)
+
+// Flow is a connection, or an exchange of datagrams, of a sandbox: it is told once
+// when it was decided, and one that was allowed once more when it ended.
+type Flow struct {
+	Sandbox string       `json:"sandbox"`
+	Time    time.Time    `json:"time"` // when it was asked for
+	Proto   egress.Proto `json:"proto"`
+	// Host is the name that the sandbox asked for, if its address stands for one.
+	Host string `json:"host,omitempty"`
+	// Addr is what the sandbox's packets were sent to.
+	Addr    netip.AddrPort `json:"addr"`
+	Allowed bool           `json:"allowed"`
+	Rule    string         `json:"rule,omitempty"` // that decided
+	// Reason says why it was refused or, of one that ended, what went wrong.
+	Reason   string `json:"reason,omitempty"`
+	Sent     int64  `json:"sent"`     // bytes from the sandbox
+	Received int64  `json:"received"` // bytes to the sandbox
+	// End is when it ended. It is zero in what is told at the decision.
+	End time.Time `json:"end,omitzero"`
+}
+
+// Budgets bound what one sandbox takes of the gateway. Zero is the default.
+type Budgets struct {
+	// Flows is how many may be open at a time: 1,024. A connection beyond that is not
+	// answered, so the sandbox's kernel tries again a second later.
+	Flows int
+	// NewFlows is how many may begin in a second, on average: 500. As many as begin in
+	// two seconds may begin at once.
+	NewFlows int
+	// Buffers bounds the bytes that connections' big buffers take: 64 MB. A connection
+	// that finds none left has small ones.
+	Buffers int64
+	// Rate bounds the bytes that pass in a second, in each direction. The default is
+	// no bound.
+	Rate int64
+	// Questions is how many names may be asked for at a time: 64.
+	Questions int
+}
+
+func (b Budgets) withDefaults() Budgets {
+	b.Flows = cmp.Or(b.Flows, 1024)
+	b.NewFlows = cmp.Or(b.NewFlows, 500)
+	b.Buffers = cmp.Or(b.Buffers, 64<<20)
+	b.Questions = cmp.Or(b.Questions, 64)
+	return b
+}
+
+// Stats are a sandbox's counts since it was attached.
+type Stats struct {
+	// Malformed are packets that are no IPv4 packet of the sandbox's own address for
+	// another host: also fragments, packets with options, and those to many.
+	Malformed uint64 `json:"malformed"`
+	// Unsupported are packets of another protocol than TCP and UDP.
+	Unsupported uint64 `json:"unsupported"`
+	// Limited are connections, datagrams and questions beyond the sandbox's budgets.
+	Limited uint64 `json:"limited"`
+	// Untold are flows that were not told, for there were too many in a second.
+	Untold uint64 `json:"untold"`
+	// Flows are those that are open.
+	Flows int `json:"flows"`
+}
