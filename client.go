@@ -150,14 +150,20 @@ type Limits struct {
 }
 
 // CreateOption modifies [Client.Create].
-type CreateOption interface{ applyCreate(*protocol.NewSandbox) }
+type CreateOption interface{ applyCreate(*createConfig) }
 
 // ConnectOption modifies [Client.Connect].
 type ConnectOption interface{ applyConnect(*connectRequest) }
 
-type createOption func(*protocol.NewSandbox)
+type createOption func(*createConfig)
 
-func (f createOption) applyCreate(r *protocol.NewSandbox) { f(r) }
+func (f createOption) applyCreate(c *createConfig) { f(c) }
+
+// createConfig is what the options of a create say.
+type createConfig struct {
+	protocol.NewSandbox
+	network Network
+}
 
 // connectRequest is the body of POST /sandboxes/{id}/connect.
 type connectRequest struct {
@@ -166,13 +172,13 @@ type connectRequest struct {
 
 // WithTemplate names the root filesystem; without it [DefaultTemplate].
 func WithTemplate(id string) CreateOption {
-	return createOption(func(r *protocol.NewSandbox) { r.TemplateID = id })
+	return createOption(func(r *createConfig) { r.TemplateID = id })
 }
 
 // WithLimits asks for limits other than the server's defaults.
 func WithLimits(l Limits) CreateOption {
 	const mib = 1 << 20
-	return createOption(func(r *protocol.NewSandbox) {
+	return createOption(func(r *createConfig) {
 		if l == (Limits{}) {
 			r.Limits = nil
 			return
@@ -188,18 +194,18 @@ func WithLimits(l Limits) CreateOption {
 
 // WithMetadata attaches labels to the sandbox.
 func WithMetadata(m map[string]string) CreateOption {
-	return createOption(func(r *protocol.NewSandbox) { r.Metadata = m })
+	return createOption(func(r *createConfig) { r.Metadata = m })
 }
 
 // WithSandboxEnv sets environment variables for everything in the sandbox.
 func WithSandboxEnv(env map[string]string) CreateOption {
-	return createOption(func(r *protocol.NewSandbox) { r.EnvVars = env })
+	return createOption(func(r *createConfig) { r.EnvVars = env })
 }
 
 // WithWarm starts the kernels of these languages together with the sandbox, so
 // that the first RunCode does not wait for them.
 func WithWarm(languages ...string) CreateOption {
-	return createOption(func(r *protocol.NewSandbox) { r.Warm = languages })
+	return createOption(func(r *createConfig) { r.Warm = languages })
 }
 
 // WithOpenContexts lets whoever knows the sandbox's id list, make, restart and
@@ -207,7 +213,7 @@ func WithWarm(languages ...string) CreateOption {
 // with E2B's packages will connect to: those send the token with executions only.
 // Without it a Cubby server asks for the token there, too.
 func WithOpenContexts() CreateOption {
-	return createOption(func(r *protocol.NewSandbox) { r.ContextToken = false })
+	return createOption(func(r *createConfig) { r.ContextToken = false })
 }
 
 // maxIdle is how many connections to a server wait for their next use: all
@@ -221,15 +227,22 @@ const defaultTimeout = 5 * time.Minute
 // does when its timeout ([WithTimeout]) is over.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	const op = "create sandbox"
-	req := protocol.NewSandbox{TemplateID: DefaultTemplate, ContextToken: true}
-	WithTimeout(defaultTimeout).applyCreate(&req)
+	cfg := createConfig{NewSandbox: protocol.NewSandbox{TemplateID: DefaultTemplate, ContextToken: true}}
+	WithTimeout(defaultTimeout).applyCreate(&cfg)
 	for _, o := range opts {
-		o.applyCreate(&req)
+		o.applyCreate(&cfg)
 	}
+	req := cfg.NewSandbox
+	allow, rules, err := cfg.network.wire()
+	if err != nil {
+		return nil, fail(op, CodeInvalidArgument, err)
+	}
+	// It is always said: a server's own default may be another.
+	req.AllowInternetAccess, req.Network = &allow, rules
 	ctx, cancel := bounded(ctx, createTimeout)
 	defer cancel()
 	var answer protocol.Sandbox
-	err := c.versioned(func(v2 bool) error {
+	err = c.versioned(func(v2 bool) error {
 		if v2 {
 			return c.newSandbox(ctx, "/v2/sandboxes", &req, &answer)
 		}
@@ -238,15 +251,21 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 		return c.newSandbox(ctx, "/sandboxes", &old, &answer)
 	})
 	if err != nil {
-		return nil, fail(op, CodeUnavailable, err)
+		return nil, cfg.network.redact(fail(op, CodeUnavailable, err))
 	}
 	sbx, err := c.adopt(answer)
 	if err != nil {
 		return nil, fail(op, CodeInternal, err)
 	}
-	if req.Limits != nil && answer.Limits == nil {
-		// A server of another kind has taken no notice of them.
-		err := &Error{Op: op, Code: CodeUnimplemented, Err: errors.New("the server does not say that it keeps limits"), Hint: "leave WithLimits out: its templates decide"}
+	var ignored error // a server of another kind has taken no notice of it
+	switch {
+	case req.Limits != nil && !sbx.cubby:
+		ignored = &Error{Code: CodeUnimplemented, Err: errors.New("the server does not say that it keeps limits"), Hint: "leave WithLimits out: its templates decide"}
+	case rules != nil && len(rules.DenyHosts) > 0 && !sbx.cubby:
+		ignored = errDenyUnknown()
+	}
+	if err, ok := errors.AsType[*Error](ignored); ok {
+		err.Op = op
 		if gone := sbx.Close(); gone != nil {
 			err.Err = fmt.Errorf("%w; and the sandbox could not be ended: %w", err.Err, gone)
 		}
@@ -314,7 +333,7 @@ func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 		return nil, fail(op, CodeUnavailable, err)
 	}
 	sbx, err := c.adopt(protocol.Sandbox{
-		SandboxID: d.SandboxID, EnvdAccessToken: d.EnvdAccessToken, Domain: d.Domain, LimitsNotEnforced: d.LimitsNotEnforced,
+		SandboxID: d.SandboxID, EnvdAccessToken: d.EnvdAccessToken, Domain: d.Domain, LimitsNotEnforced: d.LimitsNotEnforced, Limits: d.Limits,
 	})
 	if err != nil {
 		return nil, fail(op, CodeInternal, err)
@@ -328,7 +347,7 @@ func (c *Client) adopt(a protocol.Sandbox) (*Sandbox, error) {
 	if err := checkID(a.SandboxID); err != nil {
 		return nil, fmt.Errorf("the server answered a bad sandbox id: %w", err)
 	}
-	s := &Sandbox{client: c, id: a.SandboxID, token: a.EnvdAccessToken, unenforced: a.LimitsNotEnforced}
+	s := &Sandbox{client: c, id: a.SandboxID, token: a.EnvdAccessToken, unenforced: a.LimitsNotEnforced, cubby: a.Limits != nil}
 	if a.TrafficAccessToken != nil {
 		s.traffic = *a.TrafficAccessToken
 	}

@@ -104,12 +104,12 @@ func TestCreateSendsOnlyWhatWasAsked(t *testing.T) {
 		opts []cubby.CreateOption
 		want string
 	}{
-		{"nothing", nil, `{"templateID":"code-interpreter-v1","timeout":300}`},
-		{"zero limits", []cubby.CreateOption{cubby.WithLimits(cubby.Limits{})}, `{"templateID":"code-interpreter-v1","timeout":300}`},
+		{"nothing", nil, `{"templateID":"code-interpreter-v1","timeout":300,"allow_internet_access":false}`},
+		{"zero limits", []cubby.CreateOption{cubby.WithLimits(cubby.Limits{})}, `{"templateID":"code-interpreter-v1","timeout":300,"allow_internet_access":false}`},
 		{"memory rounds up to MiB", []cubby.CreateOption{cubby.WithLimits(cubby.Limits{Memory: 1<<20 + 1})},
-			`{"templateID":"code-interpreter-v1","timeout":300,"cubbyLimits":{"memoryMB":2}}`},
+			`{"templateID":"code-interpreter-v1","timeout":300,"allow_internet_access":false,"cubbyLimits":{"memoryMB":2}}`},
 		{"a timeout rounds up to seconds", []cubby.CreateOption{cubby.WithTimeout(1500 * time.Millisecond), cubby.WithWarm("python")},
-			`{"templateID":"code-interpreter-v1","timeout":2,"cubbyWarm":["python"]}`},
+			`{"templateID":"code-interpreter-v1","timeout":2,"allow_internet_access":false,"cubbyWarm":["python"]}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &wire{}

@@ -31,6 +31,11 @@
 //	}
 //	fmt.Println(res.ExitCode, res.Stdout)
 //
+// Its network is closed, unless it is created with a [Network] that says what code may
+// connect to; [Sandbox.SetNetwork] changes that while it runs:
+//
+//	sbx, err := c.Create(ctx, cubby.WithNetwork(cubby.Network{Allow: []string{"@pypi", "api.example.com:443"}}))
+//
 // It lives until its timeout ([WithTimeout], [Sandbox.SetTimeout]) or its end
 // ([Sandbox.Kill]), also when its program does not: [Client.List] and
 // [Client.Connect] find it again. A private Cubby's ends with the program.

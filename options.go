@@ -64,10 +64,10 @@ func (f execOption) applyCommand(c *commandConfig) { f(&c.execConfig) }
 // timeout is a sandbox's or an execution's.
 type timeout time.Duration
 
-func (d timeout) applyCreate(r *protocol.NewSandbox) { r.Timeout = new(seconds(time.Duration(d))) }
-func (d timeout) applyConnect(r *connectRequest)     { r.Timeout = seconds(time.Duration(d)) }
-func (d timeout) applyRun(c *runConfig)              { c.timeout = time.Duration(d) }
-func (d timeout) applyCommand(c *commandConfig)      { c.timeout = time.Duration(d) }
+func (d timeout) applyCreate(c *createConfig)    { c.Timeout = new(seconds(time.Duration(d))) }
+func (d timeout) applyConnect(r *connectRequest) { r.Timeout = seconds(time.Duration(d)) }
+func (d timeout) applyRun(c *runConfig)          { c.timeout = time.Duration(d) }
+func (d timeout) applyCommand(c *commandConfig)  { c.timeout = time.Duration(d) }
 
 // execConfig is what code and commands have in common.
 type execConfig struct {

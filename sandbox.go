@@ -20,6 +20,7 @@ type Sandbox struct {
 	domain     string // of its host names, if the server said so
 	publicID   string // for host names that strangers see, if the server gave one
 	unenforced []string
+	cubby      bool        // the server is a Cubby: it says what limits it keeps
 	programs   atomic.Bool // the server is known to take standard input and arguments of code
 }
 

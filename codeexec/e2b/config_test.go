@@ -142,7 +142,7 @@ func TestOptions(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	if f.count(`POST /v2/sandboxes {"templateID":"std-2","timeout":10}`) != 1 {
+	if f.count(`POST /v2/sandboxes {"templateID":"std-2","timeout":10,"allow_internet_access":false}`) != 1 {
 		t.Errorf("got %q", f.requests)
 	}
 	e, err = e2b.New(append(server, e2b.WithSandboxID("iforeign"))...)

@@ -139,7 +139,7 @@ func TestEnvironment(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		if f.count(`POST /v2/sandboxes {"templateID":"std-1","timeout":3600}`) != 1 {
+		if f.count(`POST /v2/sandboxes {"templateID":"std-1","timeout":3600,"allow_internet_access":false}`) != 1 {
 			t.Errorf("got %q", f.requests)
 		}
 	})
