@@ -42,8 +42,8 @@ const (
 
 	// What resolvers are asked for one sandbox: beyond that its questions wait, and
 	// fail when lookupTime is over.
-	askedPerSecond = 50
-	askedAtOnce    = 200
+	askedPerSecond = 100
+	askedAtOnce    = 300
 	asking         = 16
 
 	// askingAll bounds the sockets that questions of all sandboxes use at once.

@@ -32,6 +32,9 @@ const (
 	maxCachedSize = 2048
 	// absentTime is how long it is remembered that a name has no such record.
 	absentTime = 5 * time.Second
+	// leastTime is how long an answer is kept that must not be kept, so that many
+	// connections to a name at once need one lookup. Inside it has no time at all.
+	leastTime = time.Second
 )
 
 var (
@@ -231,8 +234,8 @@ func isTimeout(err error) bool {
 		errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// cache keeps what was looked up for a sandbox. What is larger than maxCachedSize, or may
-// not be kept, is looked up again.
+// cache keeps what was looked up for a sandbox. What is larger than maxCachedSize is looked
+// up again.
 type cache map[cacheKey]cached
 
 type cacheKey struct {
@@ -258,7 +261,7 @@ func keep(f found, now time.Time) (cached, error) {
 	for _, rr := range m.Answer {
 		ttl = min(ttl, rr.Header().Ttl)
 	}
-	lasts := time.Duration(ttl) * time.Second
+	lasts := max(leastTime, time.Duration(ttl)*time.Second)
 	if len(f.records) == 0 {
 		lasts = min(lasts, absentTime)
 	}
@@ -296,7 +299,7 @@ func (c cache) get(key cacheKey, now time.Time) (cached, bool) {
 
 // put keeps an answer. If there are too many, those whose time is over go, or any one.
 func (c *cache) put(key cacheKey, e cached) {
-	if len(e.message) > maxCachedSize || !e.until.After(e.since) {
+	if len(e.message) > maxCachedSize {
 		delete(*c, key)
 		return
 	}
