@@ -290,6 +290,35 @@ func TestUpstreamLies(t *testing.T) {
 	}
 }
 
+// Even where the owner lets the network of pinned addresses be reached, nobody else says
+// which name has one.
+func TestPinnedAddressFromOutside(t *testing.T) {
+	u := serve(t, zone(t, "www.example.com. 60 A 198.18.0.7", "www.example.com. 60 A 10.1.1.1"))
+	p := compile(t, open, egress.Operator{Reach: []string{"198.18.0.0/15", "10.0.0.0/8"}})
+	want := []string{"NOERROR", "www.example.com.\t60\tIN\tA\t10.1.1.1"}
+	if got := said(ask(t, resolver(u.addr).View(func() *egress.Policy { return p }), "www.example.com.", dns.TypeA)); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A record without data says nothing.
+func TestEmptyRecords(t *testing.T) {
+	u := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
+		m := new(dns.Msg).SetReply(r)
+		m.Answer = []dns.RR{&dns.RFC3597{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: r.Question[0].Qtype, Class: dns.ClassINET, Ttl: 60}}}
+		w.WriteMsg(m)
+	})
+	v := view(t, open, u.addr)
+	for qtype := range answered {
+		if qtype == dns.TypePTR {
+			continue
+		}
+		if got := said(ask(t, v, "www.example.com.", qtype)); !slices.Equal(got, []string{"NOERROR"}) {
+			t.Errorf("%s: %q", dns.TypeToString[qtype], got)
+		}
+	}
+}
+
 // adding puts records into each section of what is written.
 type adding struct {
 	dns.ResponseWriter

@@ -502,6 +502,23 @@ func TestShares(t *testing.T) {
 	})
 }
 
+// Also questions that nobody else is asked about have a share.
+func TestShareOfQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := view(t, egress.Rules{})
+		answered := 0
+		for range 5000 {
+			if send(t, v, new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA), packetSize) != nil {
+				answered++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if want := questionsAtOnce + 5*questionsPerSecond; answered < want-1 || answered > want+1 {
+			t.Errorf("%d questions of 5000 were answered", answered)
+		}
+	})
+}
+
 // However slow a resolver is, a question is answered before its program asks again, and
 // what a caller waits for ends with its context.
 func TestSlow(t *testing.T) {
