@@ -305,7 +305,8 @@ func TestPinnedAddressFromOutside(t *testing.T) {
 func TestEmptyRecords(t *testing.T) {
 	u := serve(t, func(w dns.ResponseWriter, r *dns.Msg) {
 		m := new(dns.Msg).SetReply(r)
-		m.Answer = []dns.RR{&dns.RFC3597{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: r.Question[0].Qtype, Class: dns.ClassINET, Ttl: 60}}}
+		q := r.Question[0]
+		m.Answer = []dns.RR{&dns.RFC3597{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET, Ttl: 60}}}
 		w.WriteMsg(m)
 	})
 	v := view(t, open, u.addr)
