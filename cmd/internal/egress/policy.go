@@ -110,23 +110,24 @@ func (c *compiler) list(field string, entries []string) *table {
 		c.fault(field, "", fmt.Errorf("it has %d entries: at most %d are possible", len(entries), maxEntries))
 		return t
 	}
+	seen := map[string]bool{} // presets
 	for i, s := range entries {
 		e, err := parseEntry(s)
-		if err != nil {
+		switch {
+		case err != nil:
 			c.fault(fmt.Sprintf("%s[%d]", field, i), s, err)
-			continue
-		}
-		if e.preset == "" {
+		case e.preset == "":
 			t.add(e, s)
-			continue
-		}
-		for _, host := range presets[e.preset] {
-			part, err := parseEntry(host)
-			if err != nil {
-				c.fault(fmt.Sprintf("%s[%d]", field, i), host, err)
-				continue
+		case !seen[e.preset]:
+			seen[e.preset] = true
+			for _, host := range presets[e.preset] {
+				part, err := parseEntry(host)
+				if err != nil {
+					c.fault(fmt.Sprintf("%s[%d]", field, i), host, err)
+					continue
+				}
+				t.add(part, s)
 			}
-			t.add(part, s)
 		}
 	}
 	t.settle()
@@ -412,15 +413,10 @@ func (p *Policy) closed(target, entry string) Decision {
 	return Decision{Entry: entry, Reason: fmt.Sprintf("the network is closed and no rule allows %s: allow %s to open it", target, entry)}
 }
 
-// suggest is the preset that has the name, or the target.
+// suggest is the preset that has the name and port, or the target.
 func suggest(name string, port uint16, target string) string {
-	for _, preset := range sortedKeys(presets) {
-		for _, host := range presets[preset] {
-			e, err := parseEntry(host)
-			if err == nil && !e.below && e.name == name && e.ports.low == port {
-				return "@" + preset
-			}
-		}
+	if preset, ok := presetOf()[hostPort{name, port}]; ok {
+		return "@" + preset
 	}
 	return target
 }

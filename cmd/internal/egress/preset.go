@@ -1,5 +1,7 @@
 package egress
 
+import "sync"
+
 // presets are the hosts that a registry's clients need to install from it, by the
 // name that stands behind the @; publishing is another matter. A wildcard stands
 // only where the hosts change.
@@ -48,3 +50,16 @@ func Presets() []string {
 	}
 	return names
 }
+
+// presetOf finds the preset that names a host and port itself.
+var presetOf = sync.OnceValue(func() map[hostPort]string {
+	out := map[hostPort]string{}
+	for _, preset := range sortedKeys(presets) {
+		for _, host := range presets[preset] {
+			if e, err := parseEntry(host); err == nil && !e.below {
+				out[hostPort{e.name, e.ports.low}] = preset
+			}
+		}
+	}
+	return out
+})
