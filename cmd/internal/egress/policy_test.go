@@ -215,7 +215,9 @@ func TestProtocols(t *testing.T) {
 		port  uint16
 		proto Proto
 		want  bool
-	}{{443, TCP, true}, {80, TCP, true}, {443, UDP, false}, {80, UDP, false}, {123, UDP, true}, {1, 0, false}, {1, 3, false}, {0, TCP, false}} {
+	}{
+		{443, TCP, true}, {80, TCP, true}, {443, UDP, false}, {80, UDP, false}, {123, UDP, true}, {1, 0, false}, {1, 3, false}, {0, TCP, false},
+	} {
 		if d := p.Host("example.com", test.port, test.proto); d.Allowed != test.want {
 			t.Errorf("%d over %s to a name: %+v", test.port, test.proto, d)
 		}
@@ -486,6 +488,14 @@ func TestPresets(t *testing.T) {
 				t.Errorf("%s has port %d", name, port)
 			}
 		}
+	}
+}
+
+// TestPresetsAreExpandedOnce: a list that repeats one costs what its length does.
+func TestPresetsAreExpandedOnce(t *testing.T) {
+	rules := Rules{Allow: slices.Repeat([]string{"@github"}, maxEntries)}
+	if n := testing.AllocsPerRun(1, func() { compile(t, rules, Operator{}) }); n > maxEntries {
+		t.Errorf("%v allocations", n)
 	}
 }
 

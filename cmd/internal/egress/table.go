@@ -22,11 +22,9 @@ func (s span) all() bool { return s.low <= 1 && s.high == math.MaxUint16 }
 type ports []span
 
 // settle sorts what was collected. Where entries overlap, a port keeps the entry
-// that begins first, and of those the widest.
+// that begins first.
 func settle(in ports) ports {
-	slices.SortStableFunc(in, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(b.high, a.high))
-	})
+	slices.SortStableFunc(in, func(a, b span) int { return cmp.Compare(a.low, b.low) })
 	out, next := in[:0], uint32(0) // next is the first port that is not covered
 	for _, s := range in {
 		if uint32(s.high) < next {
