@@ -20,16 +20,8 @@ type upstream struct {
 
 func serve(t testing.TB, handler func(w dns.ResponseWriter, r *dns.Msg)) *upstream {
 	t.Helper()
-	u := &upstream{}
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.addr = netip.MustParseAddrPort(packets.LocalAddr().String())
-	streams, err := net.Listen("tcp", u.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets, streams := listen(t)
+	u := &upstream{addr: netip.MustParseAddrPort(packets.LocalAddr().String())}
 	counted := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		u.asked.Add(1)
 		handler(w, r)
@@ -42,6 +34,27 @@ func serve(t testing.TB, handler func(w dns.ResponseWriter, r *dns.Msg)) *upstre
 		t.Cleanup(func() { s.Shutdown() })
 	}
 	return u
+}
+
+// listen returns sockets of a port that is free for packets and streams.
+func listen(t testing.TB) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var failed error
+	for range 20 {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			t.Cleanup(func() { packets.Close(); streams.Close() })
+			return packets, streams
+		}
+		packets.Close()
+		failed = err
+	}
+	t.Fatal(failed)
+	return nil, nil
 }
 
 // zone answers with the records of the name and type asked for and with the aliases of the
