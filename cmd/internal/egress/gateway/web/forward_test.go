@@ -162,6 +162,7 @@ var hostile = map[int]map[string]string{
 		"a fragment":                     "GET /#x HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
 		"a target that is no path":       "GET index.html HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
 		"authority-form":                 "GET evil.com:80 HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
+		"half an escape":                 "GET /100% HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
 		"an asterisk":                    "GET * HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
 		"an at sign":                     "GET @evil.com/ HTTP/1.1\r\n" + hostLine + "\r\n\r\n",
 		"LF alone":                       "GET / HTTP/1.1\nHost: api.example.com\n\n",

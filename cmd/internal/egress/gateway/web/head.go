@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -413,6 +414,9 @@ func (q *request) originForm(o *target) error {
 			q.target = escape(q.target)
 			break
 		}
+	}
+	if _, err := url.ParseRequestURI(q.target); q.target != "*" && err != nil {
+		return badRequest("the request's path has a malformed escape")
 	}
 	return nil
 }
