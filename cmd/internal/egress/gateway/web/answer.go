@@ -221,8 +221,9 @@ func (f *forwarding) answer(x *exchange) bool {
 		x.err = fmt.Errorf("to the client: %w", err)
 		return false
 	}
-	x.again = keep
-	return keep
+	// Nothing else was asked: more would be taken for the answer to what is asked next.
+	x.again = keep && f.serverIn.Buffered() == 0
+	return x.again
 }
 
 func (f *forwarding) answerBody(a *answer, to sink) error {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	bufferSize   = 16 << 10 // of readers: each connection has one for each side
-	writerSize   = 32 << 10
-	copySize     = 64 << 10
+	bufferSize   = 8 << 10  // of readers: each connection has one for each side
+	writerSize   = 8 << 10  // for heads and what is small
+	copySize     = 32 << 10 // twice a record of TLS; what is large is written as it was read
 	maxChunkLine = 1 << 10  // bytes of a chunk's size and its extensions
 	maxExtension = 16 << 10 // bytes of extensions that a body may have beyond a few for each chunk
 	maxDigits    = 15       // of a chunk's size
@@ -22,11 +22,13 @@ const (
 )
 
 // pools of what a message needs while it passes; idle connections have none of it.
-type pools struct{ writers, copies sync.Pool }
+type pools struct{ writers, copies, redacted sync.Pool }
 
 var buffers = pools{
 	writers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writerSize) }},
-	copies:  sync.Pool{New: func() any { b := make([]byte, copySize+maxRedacted); return &b }},
+	copies:  sync.Pool{New: func() any { b := make([]byte, copySize); return &b }},
+	// What is held back stands before what is read.
+	redacted: sync.Pool{New: func() any { b := make([]byte, maxRedacted+copySize); return &b }},
 }
 
 func (p *pools) writer(w io.Writer) *bufio.Writer {
@@ -172,8 +174,12 @@ func (s sink) write(p []byte) error {
 // the connection that body is read from: if nothing comes for a while, the beginning
 // of a value is passed on.
 func pass(to sink, body io.Reader, hide *redactor, from *stream) (readErr, writeErr error) {
-	pooled := buffers.copies.Get().(*[]byte)
-	defer buffers.copies.Put(pooled)
+	pool := &buffers.copies
+	if hide != nil {
+		pool = &buffers.redacted
+	}
+	pooled := pool.Get().(*[]byte)
+	defer pool.Put(pooled)
 	buf, held := *pooled, 0
 	if hide != nil {
 		from.held = func() bool { return held > 0 && hide.mayRelease() }

@@ -985,9 +985,24 @@ func TestForwardUnaskedAnswers(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
-	io.WriteString(conn, get(hostLine))
+	io.WriteString(conn, get(hostLine)+get(hostLine))
 	if all, _ := io.ReadAll(conn); string(all) != okAnswer {
 		t.Errorf("%q", all)
+	}
+}
+
+// So it is when the next request has been passed on by then.
+func TestForwardUnaskedAnswerIsNotKept(t *testing.T) {
+	for text, again := range map[string]bool{okAnswer: true, okAnswer + "H": false} {
+		client, server := pair(t)
+		defer client.Close()
+		defer server.Close()
+		f := &forwarding{target: &target{}, client: &stream{Conn: client}, server: &stream{Conn: server}}
+		f.client.active, f.server.active = &f.active, &f.active
+		f.serverIn = bufio.NewReader(strings.NewReader(text))
+		if x := (&exchange{request: &request{keep: true}, done: make(chan struct{})}); f.answer(x) != again || x.again != again || x.err != nil {
+			t.Errorf("%q: %+v", text, x)
+		}
 	}
 }
 
