@@ -33,6 +33,14 @@ type Config struct {
 	// Engine names what keeps the sandboxes apart, one of those that Binary has;
 	// empty means gvisor.
 	Engine string
+	// Reach has addresses that are not public and that a sandbox's [cubby.Network] may
+	// allow nevertheless: ADDRESS[:PORT] or ADDRESS/BITS[:PORT]. Without one, code
+	// reaches nothing of the local network, whatever is allowed. An address at which a
+	// cloud hands out credentials must be named itself.
+	Reach []string
+	// HostPorts has TCP ports of this machine, on its loopback, that a sandbox's
+	// [cubby.Network] may allow as host.cubby.internal:PORT.
+	HostPorts []int
 	// Logger takes the child's log; nil discards it.
 	Logger *slog.Logger
 	// StopTimeout bounds how long Close waits for the child before it kills it;

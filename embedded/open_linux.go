@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/cubby-sandbox/cubby"
@@ -76,6 +77,12 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 	args := []string{"--" + handshake.FlagLogLevel, level.String()}
 	if cfg.Engine != "" {
 		args = append(args, "--"+handshake.FlagEngine, cfg.Engine)
+	}
+	for _, at := range cfg.Reach {
+		args = append(args, "--"+handshake.FlagReach+"="+at)
+	}
+	for _, port := range cfg.HostPorts {
+		args = append(args, "--"+handshake.FlagHostPort+"="+strconv.Itoa(port))
 	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
 		Binary: binary, RunDir: dir, Listener: listener, Args: args,

@@ -56,6 +56,9 @@ type Config struct {
 	// [codeexec.ErrLimitNotEnforceable]. The size of files is bounded by the disk's,
 	// so a FileSizeBytes needs a DiskBytes that is not larger.
 	Limits codeexec.ResourceLimits
+	// Network says where code may connect to; nil means nowhere. A sandbox to attach
+	// to gets it, too, in place of its own; with nil that one keeps what it has.
+	Network *cubby.Network
 	// SandboxID is a sandbox that runs already, to attach to.
 	SandboxID string
 	// KeepSandbox has Close leave the sandbox alone.
@@ -114,8 +117,9 @@ type Config struct {
 	Backend string
 	// Describe is what the workspaces' engine says of the server, which cannot be
 	// asked for it: how it isolates, whether there is a network. Limits and what this
-	// package adds need not be in it. The zero value means isolation "remote", with a
-	// network.
+	// package adds need not be in it, nor a network that Network opens. The zero value
+	// means isolation "remote"; a sandbox to attach to has a network, unless Network
+	// says otherwise.
 	Describe codeexec.Capabilities
 	// Logger takes a line for each execution, and for each sandbox made and ended,
 	// never code, output or variables; nil discards them.
@@ -156,7 +160,7 @@ func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
 		IdleTimeout: c.IdleTimeout, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
-		Limits: c.Limits, Env: c.Env, MaxContexts: c.MaxKernels, User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
+		Limits: c.Limits, Network: c.Network, Env: c.Env, MaxContexts: c.MaxKernels, User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
 		Persist: c.PersistentWorkspaces, HostBase: c.HostInputs, Delimiters: c.Delimiters, Languages: c.languages(),
 		Describe: c.Describe, Logger: c.Logger, OnClose: c.OnClose,
 	}
@@ -170,7 +174,10 @@ func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error
 		x.Delimiters = backend.Fences("python", "tool_code", "bash")
 	}
 	if d := x.Describe; d.Isolation == "" && !d.NetworkAllowed {
-		x.Describe.Isolation, x.Describe.NetworkAllowed = "remote", true
+		x.Describe.Isolation, x.Describe.NetworkAllowed = "remote", c.SandboxID != "" && c.Network == nil
+	}
+	if n := c.Network; n != nil && (n.Open || len(n.Allow) > 0) {
+		x.Describe.NetworkAllowed = true
 	}
 	if template := c.template(); template != "" {
 		x.Create = append(x.Create, cubby.WithTemplate(template))

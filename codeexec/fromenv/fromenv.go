@@ -5,6 +5,16 @@
 //	e2b, cube     a server that speaks E2B's protocol
 //	unsafe_local  this machine, without any wall
 //
+// Code may connect to what these say; without them, to nothing:
+//
+//	CUBBY_NET    closed, or open: everything public
+//	CUBBY_ALLOW  hosts, networks and registries, with commas between them, such as
+//	             @pypi,api.example.com:443; see [cubby.Network]
+//
+// They are for sandbox, e2b and cube. A container and this machine cannot be held to
+// them, and are refused; a container's network is closed unless its configuration
+// names another one.
+//
 // It is a module of its own, since it imports all of them, Docker's client
 // included.
 //
@@ -33,6 +43,12 @@ import (
 // Variable is what chooses.
 const Variable = "CODE_EXECUTOR_TYPE"
 
+// NetVariable and AllowVariable say where code may connect to.
+const (
+	NetVariable   = "CUBBY_NET"
+	AllowVariable = "CUBBY_ALLOW"
+)
+
 // Values of [Variable]. An empty one means Sandbox.
 const (
 	Sandbox     = "sandbox"
@@ -53,6 +69,10 @@ type Config struct {
 	// Logger is that of the executors whose own is nil: it takes a line for each
 	// execution, never code, output or variables.
 	Logger *slog.Logger
+	// Network says where code may connect to, in place of the two variables; nil leaves
+	// it to them. An executor whose own Network is not nil has that. Where it is not nil,
+	// Container and UnsafeLocal are refused unless they can be held to it.
+	Network *cubby.Network
 
 	Sandbox sandbox.Config
 	// E2B is the executor of a remote server. What it does not say comes from
@@ -78,7 +98,14 @@ func New(ctx context.Context, cfg Config) (codeexec.CodeExecutor, error) {
 	for _, l := range []**slog.Logger{&cfg.Sandbox.Executor.Logger, &cfg.E2B.Logger, &cfg.Container.Logger, &cfg.UnsafeLocal.Logger} {
 		*l = cmp.Or(*l, cfg.Logger)
 	}
-	switch kind := strings.ToLower(strings.TrimSpace(chosenType)); kind {
+	kind := strings.ToLower(strings.TrimSpace(chosenType))
+	network, err := cfg.network(kind)
+	if err != nil {
+		return nil, &cubby.Error{Op: "choose executor", Code: cubby.CodeOf(err), Err: err}
+	}
+	cfg.Sandbox.Executor.Network = cmp.Or(cfg.Sandbox.Executor.Network, network)
+	cfg.E2B.Network = cmp.Or(cfg.E2B.Network, network)
+	switch kind {
 	case "", Sandbox:
 		e, err := sandbox.New(ctx, cfg.Sandbox)
 		if err != nil && kind == "" {
@@ -106,6 +133,59 @@ func New(ctx context.Context, cfg Config) (codeexec.CodeExecutor, error) {
 			Hint: "want " + strings.Join([]string{Sandbox, Container, E2B, Cube, UnsafeLocal}, ", "),
 		}
 	}
+}
+
+// network is where code may connect to, nil if nobody says so. It fails where the
+// executor cannot be held to it.
+func (c Config) network(kind string) (*cubby.Network, error) {
+	n, from := c.Network, "Config.Network"
+	if n == nil {
+		var err error
+		if n, from, err = networkFromEnv(); err != nil || n == nil {
+			return nil, err
+		}
+	}
+	closed := !n.Open && len(n.Allow) == 0
+	refuse := func(why, hint string) error {
+		return &cubby.Error{Code: cubby.CodeUnimplemented, Err: fmt.Errorf("the executor %s cannot hold what %s says: %s", kind, from, why), Hint: hint}
+	}
+	switch {
+	case kind == UnsafeLocal:
+		return nil, refuse("its code has this machine's whole network",
+			"use another executor, such as "+Variable+"="+Sandbox+", or say nothing of the network")
+	case kind == Container && closed && (c.Container.Network == "" || c.Container.Network == "none"):
+		return nil, nil
+	case kind == Container:
+		return nil, refuse("Docker's networks have no rules, and lead to this machine and its local network, too",
+			"use another executor, such as "+Variable+"="+Sandbox+"; in Go, Container.Network names a network of Docker's without rules")
+	}
+	return n, nil
+}
+
+// networkFromEnv is what the variables say, and which one says it.
+func networkFromEnv() (n *cubby.Network, from string, err error) {
+	mode, list := strings.ToLower(strings.TrimSpace(os.Getenv(NetVariable))), os.Getenv(AllowVariable)
+	n = &cubby.Network{Open: mode == "open"}
+	for entry := range strings.SplitSeq(list, ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			n.Allow = append(n.Allow, entry)
+		}
+	}
+	invalid := func(err error, hint string) error {
+		return &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err, Hint: hint}
+	}
+	switch {
+	case mode != "" && mode != "open" && mode != "closed":
+		return nil, "", invalid(fmt.Errorf("%s is %.100q", NetVariable, mode), "want closed or open")
+	case n.Open && len(n.Allow) > 0:
+		return nil, "", invalid(fmt.Errorf("%s is open, and %s allows some hosts", NetVariable, AllowVariable),
+			"unset "+NetVariable+" to allow those only, or "+AllowVariable+" to allow all")
+	case len(n.Allow) > 0:
+		return n, AllowVariable, nil
+	case mode != "":
+		return n, NetVariable, nil
+	}
+	return nil, "", nil
 }
 
 // chosen keeps a nil executor of a type from becoming one that is not nil, and

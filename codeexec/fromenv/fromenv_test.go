@@ -24,7 +24,7 @@ import (
 // clear takes from the environment what could choose or configure.
 func clear(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{fromenv.Variable, "E2B_API_URL", "E2B_API_KEY", "CUBE_TEMPLATE_ID", "DOCKER_HOST"} {
+	for _, name := range []string{fromenv.Variable, fromenv.NetVariable, fromenv.AllowVariable, "E2B_API_URL", "E2B_API_KEY", "CUBE_TEMPLATE_ID", "DOCKER_HOST"} {
 		t.Setenv(name, "")
 	}
 }

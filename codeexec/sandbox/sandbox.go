@@ -33,7 +33,9 @@ type Config struct {
 	// Embedded configures the private Cubby. Its Logger is the executor's if it is
 	// nil.
 	Embedded embedded.Config
-	// Executor configures what runs there. It differs from that of package e2b where
+	// Executor configures what runs there; its Network says where code may connect to,
+	// and without one that is nowhere. What of this machine and its local network it may
+	// open, Embedded's Reach and HostPorts say. It differs from that of package e2b where
 	// a field is left out: Languages are python, javascript, typescript and bash,
 	// Delimiters every fence in one of them, the WorkspaceRoot
 	// [codeexec.DefaultRoot], and Backend and Describe say what this is. What says how

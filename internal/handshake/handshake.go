@@ -22,12 +22,23 @@ const (
 	FlagEngine    = "engine"  // what keeps the sandboxes apart
 	FlagLogLevel  = "log-level"
 	FlagLogFormat = "log-format"
+	FlagReach     = "reach"     // addresses that are not public and may be allowed nevertheless; any number
+	FlagHostPort  = "host-port" // ports of this machine that may be allowed; any number
 	// Only of a server for others: what makes it one is the data folder.
 	FlagDataDir      = "data-dir"
 	FlagDomain       = "domain"
 	FlagMaxSandboxes = "max-sandboxes"
 	FlagTemplateID   = "template-id"
 	FlagContextToken = "require-context-token"
+	FlagNet          = "net"            // NetOpen or NetClosed: of sandboxes whose client does not say
+	FlagProxy        = "upstream-proxy" // the name of the environment variable that has the proxy's URL, with its password
+	FlagResolves     = "proxy-resolves" // the proxy resolves names
+)
+
+// Values of FlagNet.
+const (
+	NetOpen   = "open"
+	NetClosed = "closed"
 )
 
 // Command begins the child's command line: `cubby serve --private …`.

@@ -50,6 +50,9 @@ type Config struct {
 	ID string
 	// Create are options of new sandboxes, beside timeout and limits.
 	Create []cubby.CreateOption
+	// Network is that of new sandboxes, and one to attach to gets it as well; nil
+	// leaves that one alone, and new ones have a closed network.
+	Network *cubby.Network
 	// Recreate replaces a sandbox that is gone, before anything runs; OnRecreate
 	// is told.
 	Recreate   bool

@@ -223,6 +223,9 @@ func (h *holder) create(ctx context.Context) (*sandbox, error) {
 	timeout := h.firstTimeout()
 	opts := append(h.cfg.Create[:len(h.cfg.Create):len(h.cfg.Create)],
 		cubby.WithTimeout(timeout), cubby.WithLimits(sandboxLimits(h.cfg.Limits)))
+	if h.cfg.Network != nil {
+		opts = append(opts, cubby.WithNetwork(*h.cfg.Network))
+	}
 	began := time.Now()
 	sbx, err := h.cfg.Client.Create(ctx, opts...)
 	if cubby.CodeOf(err) == cubby.CodeUnimplemented && h.cfg.Limits != (codeexec.ResourceLimits{}) {
@@ -267,7 +270,15 @@ func (h *holder) attach(ctx context.Context) (*sandbox, error) {
 	if info.EndAt.Sub(now) > h.cfg.IdleTimeout+clockSkew {
 		b.leaseEnd = info.EndAt
 	}
-	return b, b.prepare(info, now)
+	if err := b.prepare(info, now); err != nil {
+		return nil, err
+	}
+	if h.cfg.Network != nil {
+		if err := sbx.SetNetwork(ctx, *h.cfg.Network); err != nil {
+			return nil, errors.Join(gone(h.cfg.ID, err), b.engine.Close())
+		}
+	}
+	return b, nil
 }
 
 // prepare sets up b by what the server says of it, and fails if the limits that were asked
