@@ -75,7 +75,7 @@ func (e *environment) describe(ctx context.Context, executor codeexec.CodeExecut
 	if !ok {
 		return ""
 	}
-	text = found.prompt()
+	text = found.prompt(hasNetwork(executor))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.text, e.known = text, true
@@ -131,7 +131,7 @@ func list(names []string) string {
 }
 
 // prompt is what the model is told: names of ours, and versions.
-func (i inventory) prompt() string {
+func (i inventory) prompt(network bool) string {
 	if !version.MatchString(i.Python) {
 		return ""
 	}
@@ -158,6 +158,9 @@ func (i inventory) prompt() string {
 	}
 	if len(programs) > 0 {
 		text += "; the programs " + strings.Join(programs, ", ")
+	}
+	if network {
+		return text + ". Other well-known packages are not there: where the network lets pip install them, they may be; else do without them."
 	}
 	return text + ". Other well-known packages are not there and cannot be installed: do without them, " +
 		"with the standard library and what is named here, or say in your answer what could not be done."

@@ -46,6 +46,49 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// online is an executor whose code has a network.
+type online struct{ *liar }
+
+func (online) Engine() codeexec.Engine { return onlineEngine{} }
+
+type onlineEngine struct{ codeexec.Engine }
+
+func (onlineEngine) Describe() codeexec.Capabilities {
+	return codeexec.Capabilities{NetworkAllowed: true}
+}
+
+// TestNetworkIsTold: the model does not look for what is closed, nor do without what is
+// open.
+func TestNetworkIsTold(t *testing.T) {
+	look := &liar{says: `{"python": "3.11"}`}
+	for _, test := range []struct {
+		executor   codeexec.CodeExecutor
+		want, wont []string
+	}{
+		{look, []string{"It has no network.", "cannot be installed"}, []string{"may connect"}},
+		{online{look}, []string{"It may connect to what its owner allows", "lets pip install"}, []string{"no network", "cannot be installed"}},
+	} {
+		m := script("ok")
+		a, err := agent.New(m, test.executor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ask(t, a, "Go.", nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range test.want {
+			if !strings.Contains(m.requests[0].System, text) {
+				t.Errorf("%q is not in %q", text, m.requests[0].System)
+			}
+		}
+		for _, text := range test.wont {
+			if strings.Contains(m.requests[0].System, text) {
+				t.Errorf("%q is in %q", text, m.requests[0].System)
+			}
+		}
+	}
+}
+
 // What the sandbox says of itself is hostile, and may fail.
 func TestEnvironmentHostile(t *testing.T) {
 	for _, test := range []struct {
