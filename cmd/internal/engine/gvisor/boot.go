@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/hostuser"
 )
 
 // boot makes a machine and starts it. When ctx ends before that is done, the
@@ -52,7 +53,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 		}
 	}()
 	if e.root {
-		if m.user, err = hostUsers.take(); err != nil {
+		if m.user, err = hostuser.Take(); err != nil {
 			return nil, err
 		}
 	}

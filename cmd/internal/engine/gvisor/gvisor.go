@@ -30,6 +30,7 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/hostuser"
 )
 
 // Name is the engine's.
@@ -94,9 +95,9 @@ func New(cfg engine.Config) (*Engine, error) {
 		return nil, err
 	}
 	gvlog.SetTarget(gvlog.GoogleEmitter{Writer: &gvlog.Writer{Next: logWriter{cfg.Logger}}})
-	root, err := initialUserNamespace()
+	root, err := hostuser.Initial()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	return &Engine{cfg: cfg, root: root, helper: file, making: make(chan struct{}, 1)}, nil
 }

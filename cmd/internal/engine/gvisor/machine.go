@@ -23,6 +23,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/channel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/hostproc"
+	"github.com/cubby-sandbox/cubby/cmd/internal/hostuser"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 )
 
@@ -32,7 +33,7 @@ type machine struct {
 	conf   *config.Config
 	id     string
 	bundle string
-	user   *hostUser
+	user   *hostuser.User
 	host   *channel.Host
 	group  *cgroup.Group // nil without cgroups
 	memory *memory       // nil before the start
@@ -297,5 +298,5 @@ func (m *machine) close() error {
 		errs = append(errs, m.group.Close())
 	}
 	// Last: until nothing of it runs, nobody else may be that user.
-	return errors.Join(append(errs, os.RemoveAll(m.bundle), m.user.release())...)
+	return errors.Join(append(errs, os.RemoveAll(m.bundle), m.user.Release())...)
 }

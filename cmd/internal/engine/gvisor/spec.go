@@ -2,13 +2,13 @@ package gvisor
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/hostuser"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -36,7 +36,7 @@ var firstProcess = []string{"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE
 
 // ociSpec describes a machine to gVisor. Its host user is nil without root: then
 // the whole server is in a user namespace already, and gVisor nests one more.
-func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
+func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostuser.User) *specs.Spec {
 	hostname := spec.Hostname
 	if hostname == "" {
 		hostname = spec.ID
@@ -84,7 +84,7 @@ func ociSpec(spec engine.Spec, fixed engine.Fixed, user *hostUser) *specs.Spec {
 	if user != nil {
 		// Whoever breaks out of a machine is a user that owns nothing, not even
 		// another machine.
-		id := specs.LinuxIDMapping{HostID: user.id, Size: 1}
+		id := specs.LinuxIDMapping{HostID: user.ID(), Size: 1}
 		oci.Linux.Namespaces = append(oci.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 		oci.Linux.UIDMappings = []specs.LinuxIDMapping{id}
 		oci.Linux.GIDMappings = []specs.LinuxIDMapping{id}
@@ -99,14 +99,4 @@ func environment(env []string) []string {
 		return env
 	}
 	return append(slices.Clone(env), protocol.CgroupVar+"="+protocol.CgroupV1PIDs)
-}
-
-// initialUserNamespace reports whether uid 0 of this process is the host's.
-func initialUserNamespace() (bool, error) {
-	b, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return false, fmt.Errorf("gvisor: %w", err)
-	}
-	f := strings.Fields(string(b))
-	return os.Geteuid() == 0 && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295", nil
 }

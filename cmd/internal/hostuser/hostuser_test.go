@@ -1,4 +1,6 @@
-package gvisor
+//go:build linux
+
+package hostuser
 
 import (
 	"bufio"
@@ -19,31 +21,31 @@ const holdUserVar = "CUBBY_TEST_HOLD_USER"
 // holdUser makes the test binary a second server: it takes the one user of the
 // range, says so and waits to be killed.
 func init() {
-	var r userRange
+	var r users
 	if n, _ := fmt.Sscanf(os.Getenv(holdUserVar), "%d %d", &r.first, &r.count); n != 2 {
 		return
 	}
 	u, err := r.take()
 	fmt.Println(err == nil)
 	io.Copy(io.Discard, os.Stdin)
-	u.release()
+	u.Release()
 	os.Exit(0)
 }
 
 // TestHostUsers: no two machines have one host user, also those of two servers.
 func TestHostUsers(t *testing.T) {
-	if root, err := initialUserNamespace(); err != nil || !root {
+	if root, err := Initial(); err != nil || !root {
 		t.Skip("only machines of root servers have users of their own")
 	}
 	// Far from the range of machines, so that no server that runs beside is met.
 	next := uint32(0x72000000) + uint32(os.Getpid())*16
-	users := func(count uint32) userRange {
+	some := func(count uint32) users {
 		next += 16
-		return userRange{next, count}
+		return users{next, count}
 	}
 	t.Run("one each", func(t *testing.T) {
-		r := users(4)
-		var taken []*hostUser
+		r := some(4)
+		var taken []*User
 		seen := map[uint32]bool{}
 		for range 4 {
 			u, err := r.take()
@@ -60,7 +62,7 @@ func TestHostUsers(t *testing.T) {
 			t.Errorf("all are taken, and %d was handed out", u.id)
 		}
 		for _, u := range taken {
-			if err := errors.Join(u.release(), u.release()); err != nil {
+			if err := errors.Join(u.Release(), u.Release()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -68,10 +70,10 @@ func TestHostUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal("after their release:", err)
 		}
-		u.release()
+		u.Release()
 	})
 	t.Run("another server's, until it is killed", func(t *testing.T) {
-		r := users(1)
+		r := some(1)
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args[0] = "holder"
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", holdUserVar, r.first, r.count))
@@ -91,7 +93,7 @@ func TestHostUsers(t *testing.T) {
 			t.Fatalf("the other server says %q, %v", line, err)
 		}
 		if u, err := r.take(); err == nil {
-			u.release()
+			u.Release()
 			t.Error("the other server's user was handed out")
 		}
 		cmd.Process.Kill()
@@ -101,10 +103,10 @@ func TestHostUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal("its server is gone:", err)
 		}
-		u.release()
+		u.Release()
 	})
 	t.Run("a process that outlives its server", func(t *testing.T) {
-		r := users(1)
+		r := some(1)
 		cmd := exec.Command("/bin/sleep", "60")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: r.first, Gid: r.first, NoSetGroups: true},
 			Pdeathsig: unix.SIGKILL}
@@ -112,7 +114,7 @@ func TestHostUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if u, err := r.take(); err == nil {
-			u.release()
+			u.Release()
 			t.Error("a user that something runs as was handed out")
 		}
 		cmd.Process.Kill()
@@ -125,6 +127,6 @@ func TestHostUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal("nothing runs as it any more:", err)
 		}
-		u.release()
+		u.Release()
 	})
 }
