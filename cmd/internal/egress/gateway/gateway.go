@@ -28,7 +28,8 @@ type Config struct {
 	// headers, with its key, as PEM. Without it such connections are cut.
 	Authority []byte
 	// Roots are the certificates by which the servers of such rules are verified, as
-	// PEM; without them the system's are, which have to be readable.
+	// PEM; without them none of these can be. The system's are not looked for: the
+	// process has no files.
 	Roots   []byte
 	Budgets Budgets // of each sandbox
 	// OnFlow is told each flow when it is decided and when it ends. It is called by many
@@ -79,8 +80,6 @@ func New(cfg Config) (*Gateway, error) {
 		if !g.roots.AppendCertsFromPEM(cfg.Roots) {
 			return nil, errors.New("there is no certificate among the roots")
 		}
-	} else if roots, err := x509.SystemCertPool(); err == nil {
-		g.roots = roots
 	}
 	g.resolver = dns.New(dns.Config{Upstream: g.resolvers, Dial: g.dialResolver, IPv6: g.routes.ipv6(), Logger: cfg.Logger})
 	g.Configure(cfg.Operator)

@@ -5,7 +5,9 @@ import (
 	"container/list"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -58,12 +60,40 @@ func NewAuthority() (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	return selfSigned(key, serial, time.Now().Add(-clockSkew))
+}
+
+// DeriveAuthority makes the authority of a secret seed: the same key, name and number for
+// the same seed, so that who trusts one of them trusts all.
+func DeriveAuthority(seed []byte) (*Authority, error) {
+	for i := range 256 {
+		scalar, err := hkdf.Key(sha256.New, seed, nil, fmt.Sprintf("P-256 key %d", i), 32)
+		if err != nil {
+			return nil, fmt.Errorf("key of the certificate authority: %w", err)
+		}
+		key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), scalar)
+		if err != nil {
+			continue // not below the order of the group: one seed in four billion
+		}
+		serial, err := hkdf.Key(sha256.New, seed, nil, "serial number", 16)
+		if err != nil {
+			return nil, fmt.Errorf("certificate of the certificate authority: %w", err)
+		}
+		serial[0] &= 0x7f
+		return selfSigned(key, new(big.Int).SetBytes(serial), derivedSince)
+	}
+	return nil, errors.New("key of the certificate authority: the seed gives none")
+}
+
+// derivedSince is when derived authorities begin.
+var derivedSince = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func selfSigned(key *ecdsa.PrivateKey, serial *big.Int, since time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{Organization: []string{"Cubby"}, CommonName: "Cubby gateway"},
-		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.AddDate(authorityYears, 0, 0),
+		NotBefore:             since,
+		NotAfter:              since.AddDate(authorityYears, 0, 0),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,

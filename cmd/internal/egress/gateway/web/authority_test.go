@@ -255,3 +255,37 @@ require("https").get(process.argv[2], {ca: require("fs").readFileSync(process.ar
 		})
 	}
 }
+
+// TestDerivedAuthority: who trusts the authority of a seed trusts what another process
+// makes of the same seed, and of no other.
+func TestDerivedAuthority(t *testing.T) {
+	derive := func(seed string) *Authority {
+		a, err := DeriveAuthority([]byte(seed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	before, now, other := derive("seed"), derive("seed"), derive("another")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(before.Certificate())
+	for name, test := range map[string]struct {
+		of      *Authority
+		trusted bool
+	}{"the same seed": {now, true}, "another": {other, false}} {
+		leaf, err := test.of.issue("example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(leaf.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{DNSName: "example.com", Roots: roots}); (err == nil) != test.trusted {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if again, err := ParseAuthority(now.PEM()); err != nil || !bytes.Equal(again.Certificate(), now.Certificate()) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,327 @@
+//go:build linux
+
+package gatewayproc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
+)
+
+func TestMain(m *testing.M) {
+	Dispatch()
+	os.Exit(m.Run())
+}
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+func start(t *testing.T, cfg Config) *Process {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	p := Start(cfg)
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, "the process", func() bool { return p.PID() != 0 })
+	return p
+}
+
+// kill sends the process a signal and returns which one that was.
+func kill(t *testing.T, p *Process, signal unix.Signal) (pid int) {
+	t.Helper()
+	if pid = p.PID(); pid <= 0 { // 0 would be this test's own group
+		t.Fatal("there is no process")
+	}
+	if err := unix.Kill(pid, signal); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain for ", what)
+		}
+	}
+}
+
+// TestConfined: what the process has, when it has begun to serve, is what it was left.
+func TestConfined(t *testing.T) {
+	p := start(t, Config{})
+	attached(t, p, "i1")
+	proc := fmt.Sprintf("/proc/%d/", p.PID())
+	status := fields(t, proc+"status")
+	for name, want := range map[string]string{
+		"CapEff": "0000000000000000", "CapPrm": "0000000000000000", "CapInh": "0000000000000000", "CapAmb": "0000000000000000",
+		"Seccomp": "2", "NoNewPrivs": "1",
+	} {
+		if status[name] != want {
+			t.Errorf("%s is %q, want %q", name, status[name], want)
+		}
+	}
+	if uid := strings.Fields(status["Uid"])[0]; os.Geteuid() == 0 && uid == "0" {
+		t.Error("it runs as the host's root")
+	}
+	threads, err := filepath.Glob(proc + "task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatal(threads, err)
+	}
+	for _, path := range threads {
+		if s := fields(t, path); s["CapEff"] != "0000000000000000" || s["Seccomp"] != "2" {
+			t.Errorf("%s: CapEff %s, Seccomp %s", path, s["CapEff"], s["Seccomp"])
+		}
+	}
+	entries, err := os.ReadDir(proc + "root")
+	if err != nil && os.Geteuid() == 0 {
+		t.Error(err)
+	}
+	if len(entries) > 0 {
+		t.Errorf("in its root: %v", entries)
+	}
+	for _, ns := range []string{"user", "mnt", "ipc", "uts"} {
+		theirs, err := os.Readlink(proc + "ns/" + ns)
+		ours, _ := os.Readlink("/proc/self/ns/" + ns)
+		if err == nil && theirs == ours {
+			t.Errorf("its %s namespace is ours", ns)
+		}
+	}
+}
+
+func fields(t *testing.T, path string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		all[name] = strings.TrimSpace(value)
+	}
+	return all
+}
+
+// attached gives a sandbox a card, and returns the end that its machine would have.
+func attached(t *testing.T, p *Process, sandbox string) net.Conn {
+	t.Helper()
+	f, err := p.Attach(sandbox, egress.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// refusedPort sends the first packet of a connection to an address that no closed
+// network lets out, and waits for the answer, which is a reset.
+func refusedPort(c net.Conn, port uint16) error {
+	syn := tcpSYN([4]byte{10, 88, 0, 2}, [4]byte{192, 0, 2, 1}, 1024+port, port)
+	if _, err := c.Write(syn); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	answer := make([]byte, 1500)
+	n, err := c.Read(answer)
+	if err != nil {
+		return err
+	}
+	const rst = 0x04
+	if n < 40 || answer[9] != unix.IPPROTO_TCP || answer[33]&rst == 0 {
+		return fmt.Errorf("the answer is % x", answer[:n])
+	}
+	return nil
+}
+
+// TestRestarted: a process that dies is replaced, and the cards that were there are
+// served by the next with the same rules.
+func TestRestarted(t *testing.T) {
+	p := start(t, Config{})
+	card := attached(t, p, "i1")
+	if err := refusedPort(card, 80); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		before := kill(t, p, unix.SIGKILL)
+		// A question that nobody reads at this moment is answered by the next.
+		if err := refusedPort(card, 443); err != nil {
+			t.Fatal("after the process was killed: ", err)
+		}
+		if pid := p.PID(); pid == before {
+			t.Error("the same process")
+		}
+	}
+	if err := p.Failure(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUpdate waits for the rules to hold, with and without a process.
+func TestUpdate(t *testing.T) {
+	p := start(t, Config{})
+	attached(t, p, "i1")
+	open := egress.Rules{Open: true}
+	if err := p.Update(t.Context(), "i1", open); err != nil {
+		t.Error(err)
+	}
+	if err := p.Update(t.Context(), "i2", open); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a sandbox without a card: %v", err)
+	}
+	if err := p.Update(t.Context(), "i1", egress.Rules{Allow: []string{"a b"}}); err == nil {
+		t.Error("a rule that is none was taken")
+	}
+	if _, err := p.Attach("i3", egress.Rules{Allow: []string{"a b"}}); err == nil {
+		t.Error("a card with a rule that is none")
+	}
+	// One that does not answer: whoever waits can give up, and killed it is as good
+	// as one that has the new rules.
+	pid := kill(t, p, unix.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Update(ctx, "i1", open); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of a process that is stopped: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Update(t.Context(), "i1", open) }()
+	waitFor(t, "the update's message", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.waiting) > 0
+	})
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClose: nothing is left, neither the process nor descriptors.
+func TestClose(t *testing.T) {
+	before := descriptors(t)
+	p := Start(Config{})
+	waitFor(t, "the process", func() bool { return p.PID() != 0 })
+	pid := p.PID()
+	for i := range 20 {
+		f, err := p.Attach("i"+strconv.Itoa(i), egress.Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	p.Detach("i0")
+	p.Detach("i0")
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(pid, 0); pid == 0 || err != unix.ESRCH {
+		t.Errorf("the process: %v", err)
+	}
+	waitFor(t, "the descriptors' end", func() bool { return descriptors(t) <= before })
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// TestLargeRules: ten thousand rules pass, with the card.
+func TestLargeRules(t *testing.T) {
+	p := start(t, Config{})
+	var rules egress.Rules
+	for i := range 10_000 {
+		rules.Allow = append(rules.Allow, fmt.Sprintf("host-%d.of-a-domain-with-a-rather-long-name.example.com:443", i))
+	}
+	f, err := p.Attach("i1", rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := p.Update(t.Context(), "i1", rules); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzWire: whatever comes over the socket is an error or a message.
+func FuzzWire(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x02{}"))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Add([]byte("\x00\x00\x00\x0f{\"op\":\"attach\"}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := newWire(os.NewFile(uintptr(fds[0]), "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.close()
+		other := os.NewFile(uintptr(fds[1]), "b")
+		go func() {
+			other.Write(data)
+			other.Close()
+		}()
+		for {
+			if _, _, err := w.receive(); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// tcpSYN is the first packet of a connection over IPv4.
+func tcpSYN(from, to [4]byte, fromPort, toPort uint16) []byte {
+	p := make([]byte, 40)
+	p[0], p[3], p[8], p[9] = 0x45, 40, 64, unix.IPPROTO_TCP
+	copy(p[12:], from[:])
+	copy(p[16:], to[:])
+	p[20], p[21], p[22], p[23] = byte(fromPort>>8), byte(fromPort), byte(toPort>>8), byte(toPort)
+	p[32], p[33] = 5<<4, 0x02 // five words of header, SYN
+	p[34] = 0xff
+	checksum := func(at int, sum uint32, data []byte) {
+		for i := 0; i+1 < len(data); i += 2 {
+			sum += uint32(data[i])<<8 | uint32(data[i+1])
+		}
+		for sum > 0xffff {
+			sum = sum>>16 + sum&0xffff
+		}
+		p[at], p[at+1] = byte(^sum>>8), byte(^sum)
+	}
+	checksum(10, 0, p[:20])
+	pseudo := append(append([]byte{}, p[12:20]...), 0, unix.IPPROTO_TCP, 0, 20)
+	checksum(36, 0, append(pseudo, p[20:]...))
+	return p
+}
