@@ -261,8 +261,9 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := template.Compose(ctx, filepath.Join(dir, "root"), tools, filepath.Join(filepath.Dir(binary), "cubby-guest"),
-		filepath.Join(filepath.Dir(binary), "cubby-typescript"))
+	root, err := template.Compose(ctx, filepath.Join(dir, "root"), tools, template.Additions{
+		Guest: filepath.Join(filepath.Dir(binary), "cubby-guest"), TypeScript: filepath.Join(filepath.Dir(binary), "cubby-typescript"),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,10 @@ func (k *Key) GoString() string { return k.String() }
 // Fingerprint tells keys apart and says nothing else about them.
 func (k *Key) Fingerprint() []byte { return k.derive("fingerprint", Size) }
 
+// Seed returns Size bytes for a purpose, which only who has the key can make and which
+// say nothing about it.
+func (k *Key) Seed(purpose string) []byte { return k.derive("seed "+purpose, Size) }
+
 // derive makes n bytes that only who has the key can make.
 func (k *Key) derive(info string, n int) []byte {
 	b, err := hkdf.Key(sha256.New, k.root, nil, "cubby "+info, n)

@@ -24,14 +24,29 @@ const (
 	TypeScriptPath = "/.cubby/cubby-typescript"
 )
 
+// Additions are Cubby's own part of a root filesystem.
+type Additions struct {
+	// Guest and TypeScript are the programs on the host that come to GuestPath and
+	// TypeScriptPath; without the second, which may be empty, Node has to do what it
+	// can. Their files are opened once and bound by those descriptors: they may be
+	// /proc/self/fd/N, of files that were judged before.
+	Guest, TypeScript string
+	// Authority is the certificate, as PEM, that programs inside trust besides those
+	// of the host; nil for none.
+	Authority []byte
+	// NameServer is the address of the one that programs inside ask; empty for none.
+	NameServer string
+}
+
 // Root is a composed root filesystem. It lives until Close or until the last
 // process of its mount namespace ends.
 type Root struct {
-	Dir                string // on the host
-	Python, Node, Bash string // inside; empty if missing
-	GuestPath          string // inside
-	TypeScriptPath     string // inside; empty without one
-	Path               string // a PATH for code inside that reaches the toolchain
+	Dir                string   // on the host
+	Python, Node, Bash string   // inside; empty if missing
+	GuestPath          string   // inside
+	TypeScriptPath     string   // inside; empty without one
+	Path               string   // a PATH for code inside that reaches the toolchain
+	Env                []string // what programs inside need to be told besides
 }
 
 // Compose mounts the template on dir, an empty directory. The caller must be in
@@ -43,13 +58,8 @@ type Root struct {
 // meant to be the lower side of an overlay. Owners are not set: the skeleton
 // belongs to whoever calls, /home/user included.
 //
-// guest and typescript are the programs on the host that come to GuestPath and
-// TypeScriptPath; without typescript, which may be empty, Node has to do what it can. Their
-// files are opened once and bound by those descriptors: they may be /proc/self/fd/N, of
-// files that were judged before.
-//
 // A failure leaves nothing mounted.
-func Compose(ctx context.Context, dir string, tc Toolchain, guest, typescript string) (Root, error) {
+func Compose(ctx context.Context, dir string, tc Toolchain, add Additions) (Root, error) {
 	if err := ctx.Err(); err != nil {
 		return Root{}, err
 	}
@@ -58,7 +68,7 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guest, typescript st
 		return Root{}, err
 	}
 	programs := map[string]*os.File{}
-	for path, source := range map[string]string{GuestPath: guest, TypeScriptPath: typescript} {
+	for path, source := range map[string]string{GuestPath: add.Guest, TypeScriptPath: add.TypeScript} {
 		if path == TypeScriptPath && source == "" {
 			continue
 		}
@@ -84,7 +94,8 @@ func Compose(ctx context.Context, dir string, tc Toolchain, guest, typescript st
 		root.TypeScriptPath = TypeScriptPath
 	}
 	c := &composer{dir: dir}
-	c.build(tc, programs, root.Path)
+	c.build(tc, programs, root.Path, add.NameServer)
+	root.Env = c.authority(add.Authority)
 	if c.err != nil {
 		return Root{}, errors.Join(fmt.Errorf("composing the root filesystem: %w", c.err), root.Close())
 	}
@@ -177,7 +188,7 @@ type composer struct {
 	err error
 }
 
-func (c *composer) build(tc Toolchain, programs map[string]*os.File, path string) {
+func (c *composer) build(tc Toolchain, programs map[string]*os.File, path, nameServer string) {
 	for _, d := range []string{"/dev", "/etc", "/home", protocol.DefaultHome, "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
 		"/sys", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/.cubby"} {
 		c.mkdir(d, 0o755)
@@ -195,7 +206,7 @@ func (c *composer) build(tc Toolchain, programs map[string]*os.File, path string
 	for _, d := range baseDirs[1:] {
 		c.mirror(d)
 	}
-	c.etc(path)
+	c.etc(path, nameServer)
 
 	for inside, file := range programs {
 		c.write(inside, "", 0o755)

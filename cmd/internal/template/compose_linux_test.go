@@ -85,7 +85,7 @@ func composeAndLook(j job) (r report) {
 	}
 	r.Chain = tc
 	start := time.Now()
-	root, err := Compose(ctx, j.Dir, tc, j.Guest, j.Guest)
+	root, err := Compose(ctx, j.Dir, tc, Additions{Guest: j.Guest, TypeScript: j.Guest})
 	r.Took = time.Since(start)
 	if err != nil {
 		r.Error = err.Error()
@@ -399,7 +399,7 @@ func TestComposeRefusesSharedMounts(t *testing.T) {
 	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Compose(context.Background(), dir, Toolchain{}, "/bin/true", "")
+	_, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: "/bin/true"})
 	if err == nil || !strings.Contains(err.Error(), "shared") {
 		t.Fatalf("got %v", err)
 	}
@@ -407,15 +407,15 @@ func TestComposeRefusesSharedMounts(t *testing.T) {
 
 func TestComposeErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Compose(context.Background(), dir, Toolchain{}, filepath.Join(dir, "none"), ""); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: filepath.Join(dir, "none")}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no guest: %v", err)
 	}
-	if _, err := Compose(context.Background(), dir, Toolchain{}, dir, ""); err == nil {
+	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: dir}); err == nil {
 		t.Error("a directory as guest was accepted")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Compose(ctx, dir, Toolchain{}, "/bin/true", ""); !errors.Is(err, context.Canceled) {
+	if _, err := Compose(ctx, dir, Toolchain{}, Additions{Guest: "/bin/true"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -432,7 +432,7 @@ func BenchmarkCompose(b *testing.B) {
 	}
 	dir := b.TempDir()
 	for b.Loop() {
-		root, err := Compose(ctx, dir, tc, "/bin/true", "")
+		root, err := Compose(ctx, dir, tc, Additions{Guest: "/bin/true"})
 		if err != nil {
 			b.Skip(err)
 		}

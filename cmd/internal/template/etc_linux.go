@@ -22,7 +22,7 @@ var etcAllowed = []string{
 
 // etc fills /etc: what is the sandbox's own is written, what belongs to the
 // toolchain comes from the host.
-func (c *composer) etc(path string) {
+func (c *composer) etc(path, nameServer string) {
 	shell := "/bin/sh"
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		shell = "/bin/bash"
@@ -40,7 +40,7 @@ func (c *composer) etc(path string) {
 	}, "\n")+"\n", 0o644)
 	c.write("/etc/hosts", "127.0.0.1\tlocalhost cubby\n::1\tlocalhost ip6-localhost ip6-loopback\n", 0o644)
 	c.write("/etc/hostname", "cubby\n", 0o644)
-	c.write("/etc/resolv.conf", "# no name server: the network of this sandbox is closed\n", 0o644)
+	c.write("/etc/resolv.conf", resolv(nameServer), 0o644)
 	c.write("/etc/host.conf", "multi on\n", 0o644)
 	c.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"+
 		"networks: files\nprotocols: files\nservices: files\n", 0o644)
@@ -56,6 +56,13 @@ func (c *composer) etc(path string) {
 	for _, path := range etcPaths() {
 		c.fromEtc(path)
 	}
+}
+
+func resolv(nameServer string) string {
+	if nameServer == "" {
+		return "# no name server: the network of this sandbox is closed\n"
+	}
+	return "nameserver " + nameServer + "\n"
 }
 
 // etcPaths expands etcAllowed. It reads /etc once: a glob for every pattern
