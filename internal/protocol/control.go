@@ -113,6 +113,27 @@ type Transform struct {
 	Headers map[string]string `json:"headers,omitempty"` // replace those of the request
 }
 
+// Flows is the answer to GET /sandboxes/{id}/network (Cubby): what was decided of the
+// newest flows, and how they ended, oldest first.
+type Flows struct {
+	Flows []Flow `json:"flows"`
+}
+
+// Flow is a connection that code in a sandbox made, or wanted to: it is told when it was
+// decided and, if it was allowed, again when it ended.
+type Flow struct {
+	Time     time.Time `json:"time"`
+	Proto    string    `json:"proto"`          // tcp or udp
+	Host     string    `json:"host,omitempty"` // the name that was asked for
+	Addr     string    `json:"addr"`           // ADDR:PORT
+	Allowed  bool      `json:"allowed"`
+	Rule     string    `json:"rule,omitempty"`   // that decided
+	Reason   string    `json:"reason,omitempty"` // why it was refused or failed
+	Sent     int64     `json:"sent"`             // bytes from the sandbox
+	Received int64     `json:"received"`         // bytes to it
+	End      time.Time `json:"end,omitzero"`     // zero in what is told at the decision
+}
+
 // SandboxNetwork is the request of PUT /sandboxes/{id}/network.
 type SandboxNetwork struct {
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`

@@ -42,6 +42,7 @@ type Options struct {
 	Engines      engine.Table
 	Engine       string // the name of one of them
 	Logger       *slog.Logger
+	Network      Network
 
 	// DataDir makes it a server for others: with API keys, and records of its
 	// sandboxes, in that folder. The rest is for such a server only.
@@ -170,7 +171,8 @@ type private struct {
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
-	fonts   *fonts // nil without matplotlib
+	network *network // nil until it is open
+	fonts   *fonts   // nil without matplotlib
 }
 
 // open builds the child's parts; on an error, what it returns is to be closed
@@ -203,13 +205,6 @@ func open(ctx context.Context, opts Options) (*private, error) {
 			return p, err
 		}
 	}
-	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
-	go func() { fontKey <- template.FontKey(tools) }()
-	root, err := template.Compose(ctx, rootDir, tools, p.guest.guest, p.guest.typescript)
-	if err != nil {
-		return p, err
-	}
-	p.root = &root
 	cgroups, err := cgroup.Detect("", "", "")
 	if err != nil {
 		opts.Logger.Info("no cgroups", "err", err)
@@ -218,6 +213,18 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		opts.Logger.Warn("cgroups of dead servers", "err", err)
 	}
 	p.cgroups = cgroups
+	if p.network, err = openNetwork(&opts, p.key, cgroups); err != nil {
+		return p, err
+	}
+	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
+	go func() { fontKey <- template.FontKey(tools) }()
+	root, err := template.Compose(ctx, rootDir, tools, template.Additions{
+		Guest: p.guest.guest, TypeScript: p.guest.typescript, Authority: p.network.ca, NameServer: engine.NetGateway,
+	})
+	if err != nil {
+		return p, err
+	}
+	p.root = &root
 	eng, err := opts.Engines.Open(opts.Engine, engine.Config{
 		StateDir: state, OverlayDir: overlayDir(opts.RunDir), Cgroups: cgroups, Logger: opts.Logger,
 		DebugLog: os.Getenv("CUBBY_ENGINE_LOG"),
@@ -236,11 +243,13 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	cfg := host.Config{
 		Engine: limited(eng), Templates: templates(root, tools, opts.TemplateIDs),
 		MaxSandboxes: most, ImageDir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger,
+		Networks: p.network.process, Operator: opts.Network.Operator, OpenNetwork: opts.Network.Open,
 	}
 	if p.store != nil {
 		cfg.Recorder, cfg.Key, cfg.ImageDir = recorder{p.store, p.key}, p.key, filepath.Join(p.store.Dir(), imageDir)
 	}
 	p.host = host.New(cfg)
+	p.network.host.Store(p.host)
 	if p.store != nil {
 		if err := p.takeUp(ctx); err != nil {
 			return p, err
@@ -264,6 +273,9 @@ func (p *private) close() error {
 	}
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
+	}
+	if p.network != nil {
+		errs = append(errs, p.network.close())
 	}
 	if p.cgroups != nil {
 		errs = append(errs, p.cgroups.Close())
@@ -307,7 +319,7 @@ func templates(root template.Root, tools template.Toolchain, aliases []string) h
 
 // environment is what the guest is told of the template.
 func environment(root template.Root, tools template.Toolchain) []string {
-	return []string{
+	return append([]string{
 		"PATH=" + root.Path,
 		"LANG=C.UTF-8",
 		"MPLCONFIGDIR=" + template.FontDir,
@@ -315,5 +327,5 @@ func environment(root template.Root, tools template.Toolchain) []string {
 		"CUBBY_NODE=" + root.Node, "CUBBY_NODE_MISSING=" + tools.Node.Missing,
 		"CUBBY_BASH=" + root.Bash, "CUBBY_BASH_MISSING=" + tools.Bash.Missing,
 		"CUBBY_TYPESCRIPT=" + root.TypeScriptPath,
-	}
+	}, root.Env...)
 }

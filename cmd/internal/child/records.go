@@ -1,6 +1,7 @@
 package child
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,26 +72,28 @@ type recorder struct {
 
 // settings is what of a record is never looked for, as the store keeps it.
 type settings struct {
-	Asked               []string          `json:"asked,omitempty"`
-	Warm                []string          `json:"warm,omitempty"`
-	TimeoutMS           int64             `json:"timeoutMS"`
-	Pause               bool              `json:"pause,omitempty"`
-	AutoResume          bool              `json:"autoResume,omitempty"`
-	AllowInternetAccess *bool             `json:"allowInternetAccess,omitempty"`
-	Network             *protocol.Network `json:"network,omitempty"`
-	Secure              bool              `json:"secure,omitempty"`
-	ContextToken        bool              `json:"contextToken,omitempty"`
+	Asked               []string `json:"asked,omitempty"`
+	Warm                []string `json:"warm,omitempty"`
+	TimeoutMS           int64    `json:"timeoutMS"`
+	Pause               bool     `json:"pause,omitempty"`
+	AutoResume          bool     `json:"autoResume,omitempty"`
+	AllowInternetAccess *bool    `json:"allowInternetAccess,omitempty"`
+	// Network is in records of Cubby 0.1, which had no secrets in it.
+	Network      *protocol.Network `json:"network,omitempty"`
+	Secure       bool              `json:"secure,omitempty"`
+	ContextToken bool              `json:"contextToken,omitempty"`
 }
 
 // sealed is what of a record is secret.
 type sealed struct {
-	Env map[string]string `json:"env,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Network *protocol.Network `json:"network,omitempty"` // its rules may hold keys
 }
 
 func (r recorder) Put(ctx context.Context, rec host.Record) error {
 	open, err := json.Marshal(settings{
 		Asked: rec.Asked, Warm: rec.Warm, TimeoutMS: rec.Lifecycle.Timeout.Milliseconds(), Pause: rec.Lifecycle.Pause,
-		AutoResume: rec.Lifecycle.AutoResume, AllowInternetAccess: rec.AllowInternetAccess, Network: rec.Network,
+		AutoResume: rec.Lifecycle.AutoResume, AllowInternetAccess: rec.AllowInternetAccess,
 		Secure: rec.Secure, ContextToken: rec.ContextToken,
 	})
 	if err != nil {
@@ -98,7 +101,7 @@ func (r recorder) Put(ctx context.Context, rec host.Record) error {
 	}
 	var hidden []byte
 	if rec.State != host.StateEnded {
-		if hidden, err = json.Marshal(sealed{rec.Env}); err != nil {
+		if hidden, err = json.Marshal(sealed{rec.Env, rec.Network}); err != nil {
 			return err
 		}
 		hidden = r.key.Seal(rec.ID, hidden)
@@ -167,9 +170,10 @@ func (r recorder) record(b store.Sandbox) (host.Record, error) {
 			Env: hidden.Env, Warm: open.Warm, Metadata: b.Metadata,
 			Lifecycle: host.Lifecycle{Timeout: time.Duration(open.TimeoutMS) * time.Millisecond,
 				Pause: open.Pause, AutoResume: open.AutoResume},
-			AllowInternetAccess: open.AllowInternetAccess, Network: open.Network, Secure: open.Secure, ContextToken: open.ContextToken,
+			Secure: open.Secure, ContextToken: open.ContextToken,
 		},
 		State: host.State(b.State), Instance: host.Instance{Memory: b.Memories, Files: b.Files},
+		AllowInternetAccess: open.AllowInternetAccess, Network: cmp.Or(hidden.Network, open.Network),
 		StartedAt: b.StartedAt, EndAt: b.EndAt, PausedAt: b.PausedAt, EndedAt: b.EndedAt, Reason: b.EndReason,
 	}, nil
 }

@@ -85,11 +85,11 @@ func TestRecords(t *testing.T) {
 			ID: "i1", PublicID: "p1", Generation: 7, TeamID: r.team, TemplateID: "base", TemplateDigest: "d", Engine: "gvisor", EngineCommit: "c",
 			Limits: protocol.Limits{MemoryMB: 1, CPUs: 2.5, DiskMB: 3, PIDs: 4}, Asked: []string{"cpu"},
 			Env: map[string]string{"A": "b", "": "ü"}, Warm: []string{"python"}, Metadata: map[string]string{"k": "v"},
-			Lifecycle:           host.Lifecycle{Timeout: 90 * time.Second, Pause: true, AutoResume: true},
-			AllowInternetAccess: &yes, Network: &protocol.Network{AllowPublicTraffic: &no, MaskRequestHost: "h:${PORT}"},
-			Secure: true, ContextToken: true,
+			Lifecycle: host.Lifecycle{Timeout: 90 * time.Second, Pause: true, AutoResume: true},
+			Secure:    true, ContextToken: true,
 		},
 		Instance: host.Instance{Memory: 2, Files: 3}, StartedAt: at, EndAt: at.Add(time.Hour), PausedAt: at.Add(time.Minute),
+		AllowInternetAccess: &yes, Network: &protocol.Network{AllowPublicTraffic: &no, MaskRequestHost: "h:${PORT}"},
 	}
 	bare := host.Record{
 		Identity:  host.Identity{ID: "i2", Generation: 1, TeamID: r.team, Engine: "test", Metadata: map[string]string{}},
@@ -105,7 +105,7 @@ func TestRecords(t *testing.T) {
 			host.StatePaused, host.StateResuming, host.StateEnded} {
 			want.State = state
 			if state == host.StateEnded {
-				want.EndedAt, want.Reason, want.Env = at.Add(2*time.Hour), "it was killed", nil
+				want.EndedAt, want.Reason, want.Env, want.Network = at.Add(2*time.Hour), "it was killed", nil, nil
 			}
 			if err := r.Put(t.Context(), want); err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gatewayproc"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
@@ -39,9 +40,10 @@ const (
 // Engines are those that are linked in. Their names are enginename.All.
 func Engines() engine.Table { return engine.Table{gvisor.Name: gvisor.Kind()} }
 
-// Dispatch does what an engine, or a sandbox, wants of this process if one of them
-// has started it, and does not return then. It comes first in main.
+// Dispatch does what an engine, a sandbox, or the network's gateway wants of this process
+// if it was started as one of them, and does not return then. It comes first in main.
 func Dispatch() {
+	gatewayproc.Dispatch()
 	Engines().Dispatch()
 	guestbin.Dispatch()
 }

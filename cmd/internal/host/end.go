@@ -73,7 +73,7 @@ func (s *Sandbox) bringToEnd(e ending) {
 	written := make(chan error, 1)
 	go func() {
 		written <- s.become(context.Background(), anyState, StateEnded, func(r *Record) bool {
-			r.EndedAt, r.Reason, r.Env = e.at, e.reason, nil
+			r.EndedAt, r.Reason, r.Env, r.Network = e.at, e.reason, nil, nil
 			return true
 		}, nil)
 	}()

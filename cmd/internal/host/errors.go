@@ -77,6 +77,10 @@ func cannotPause() error {
 	return &fault.Error{Code: fault.Unimplemented, Err: errors.New("sandboxes cannot be paused here")}
 }
 
+func noNetwork() error {
+	return &fault.Error{Code: fault.Unimplemented, Err: errors.New("sandboxes have no network here, so there is nothing that rules could open")}
+}
+
 // foreignImage means that this server cannot resume a sandbox.
 func foreignImage(why error) error {
 	return &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("the sandbox was paused with another template or engine: %w", why)}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 )
@@ -47,7 +48,14 @@ type Config struct {
 	// ImageDir is the folder of paused sandboxes' images, which is made when it is
 	// needed, in a folder that is there. It belongs to this host alone. Empty means that none can be paused.
 	ImageDir string
-	Logger   *slog.Logger // nil discards
+	// Networks gives sandboxes their way out, by rules of which Operator says what
+	// the owner of the computer permits. Nil gives none: then every network is closed.
+	Networks Networks
+	Operator egress.Operator
+	// OpenNetwork is for sandboxes whose client does not say what network it wants:
+	// they may connect to everything that is public.
+	OpenNetwork bool
+	Logger      *slog.Logger // nil discards
 }
 
 // MaxTimeout is the longest life a sandbox may ask for at a time.

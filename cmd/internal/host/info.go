@@ -40,7 +40,7 @@ func (s *Sandbox) Info() Info {
 	return Info{
 		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: r.State,
 		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
-		Metadata: s.Metadata, AllowInternetAccess: s.AllowInternetAccess, Network: s.Network, Lifecycle: s.Lifecycle,
+		Metadata: s.Metadata, AllowInternetAccess: r.AllowInternetAccess, Network: r.Network, Lifecycle: s.Lifecycle,
 		StartedAt: r.StartedAt, EndAt: endAt, Limits: s.Limits, LimitsNotEnforced: unenforced,
 	}
 }

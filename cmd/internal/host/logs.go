@@ -61,7 +61,8 @@ func (h *Host) Logs(ctx context.Context, teamID, id string) ([]LogEntry, error) 
 // none: the network is closed, and a program that waits for it should be told
 // apart from one that is broken.
 func (s *Sandbox) warnOfClosedNetwork() {
-	if s.AllowInternetAccess == nil || !*s.AllowInternetAccess {
+	asked := s.Record().AllowInternetAccess
+	if s.host.cfg.Networks != nil || asked == nil || !*asked {
 		return
 	}
 	const message = "Internet access was asked for, but this server has none to give: the sandbox's network is closed"

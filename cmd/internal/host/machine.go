@@ -2,9 +2,12 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +85,7 @@ func (m *machine) close() error {
 	m.closing.Do(func() {
 		m.cancel()
 		m.closeErr = m.Machine.Close()
+		m.s.detach()
 		m.turnOut()
 		m.watchers.Wait()
 	})
@@ -141,6 +145,21 @@ func (m *machine) dial(ctx context.Context, port int) (net.Conn, error) {
 	return known, nil
 }
 
+// dialTLS is dial to a port whose program speaks TLS. Its certificate is not verified:
+// the stream does not leave the machine, and who else could be at its end?
+func (m *machine) dialTLS(ctx context.Context, port int) (net.Conn, error) {
+	c, err := m.dial(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(c, &tls.Config{ServerName: "localhost", InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("port %d is one of network.httpsPorts: %w", port, err)
+	}
+	return secured, nil
+}
+
 // conn is a stream that is cut when its machine takes no more requests.
 type conn struct {
 	net.Conn
@@ -187,8 +206,12 @@ func (m *machine) transport(port int) http.RoundTripper {
 	if t, ok := m.transports[port]; ok {
 		return t
 	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return m.dial(ctx, port) }
+	if slices.Contains(m.s.httpsPorts, port) {
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return m.dialTLS(ctx, port) }
+	}
 	t := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return m.dial(ctx, port) },
+		DialContext:        dial,
 		DisableCompression: true, // bodies pass as they are
 		// What a program in the sandbox says is bounded before it is looked at.
 		MaxResponseHeaderBytes: maxResponseHeader,

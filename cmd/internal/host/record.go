@@ -47,10 +47,7 @@ type Identity struct {
 	Warm      []string          // languages whose kernels start with a machine
 	Lifecycle Lifecycle
 	Metadata  map[string]string
-	// AllowInternetAccess and Network are as the client said; nil if it did not.
-	AllowInternetAccess *bool
-	Network             *protocol.Network
-	Secure              bool // it has an access token
+	Secure    bool // it has an access token
 	// ContextToken says that the code interpreter's contexts ask for the access
 	// token, too.
 	ContextToken bool
@@ -72,13 +69,16 @@ type Instance struct{ Memory, Files int }
 // the id and the generation. Times are UTC, in microseconds.
 type Record struct {
 	Identity
-	State     State
-	Instance  Instance
-	StartedAt time.Time // when it could be used; before, when its boot began
-	EndAt     time.Time // its deadline, while it runs
-	PausedAt  time.Time // when it was paused last; zero if it never was
-	EndedAt   time.Time // zero if it has not ended
-	Reason    string    // why it ended
+	State    State
+	Instance Instance
+	// AllowInternetAccess and Network are as the client said last; nil if it did not.
+	AllowInternetAccess *bool
+	Network             *protocol.Network
+	StartedAt           time.Time // when it could be used; before, when its boot began
+	EndAt               time.Time // its deadline, while it runs
+	PausedAt            time.Time // when it was paused last; zero if it never was
+	EndedAt             time.Time // zero if it has not ended
+	Reason              string    // why it ended
 }
 
 // recordTimeout bounds each call of a Recorder: a record that takes longer is as

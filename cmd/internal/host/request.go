@@ -71,23 +71,26 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 		Identity: Identity{
 			ID: newID("i"), PublicID: newID("p"), Generation: 1, TeamID: req.TeamID, TemplateID: t.ID, TemplateDigest: t.Digest,
 			Engine: h.cfg.Engine.Name(), EngineCommit: h.cfg.Engine.Commit(), Limits: limits, Asked: asked,
-			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata, AllowInternetAccess: req.AllowInternetAccess,
+			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata,
 			Secure: req.Secure, ContextToken: req.ContextToken,
 			Lifecycle: Lifecycle{Timeout: timeout, Pause: pause, AutoResume: req.AutoResume != nil && req.AutoResume.Enabled},
 		},
-		Instance: Instance{Memory: 1, Files: 1},
+		Instance: Instance{Memory: 1, Files: 1}, AllowInternetAccess: req.AllowInternetAccess,
 	}
 	if req.ContextToken && !req.Secure {
 		return nil, Template{}, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
 	}
 	if n := req.Network; n != nil {
-		r.Network = &protocol.Network{AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskRequestHost}
+		r.Network = n
 		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic && !req.Secure {
 			return nil, Template{}, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
 		}
 		if err := checkMask(n.MaskRequestHost); err != nil {
 			return nil, Template{}, err
 		}
+	}
+	if _, err := h.rules(r.AllowInternetAccess, r.Network); err != nil {
+		return nil, Template{}, err
 	}
 	return h.newSandbox(r), t, nil
 }

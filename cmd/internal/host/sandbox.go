@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 )
@@ -25,8 +26,9 @@ type Sandbox struct {
 	MaskRequestHost string
 	StartedAt       time.Time // UTC, in microseconds
 
-	host      *Host
-	hostToken string // of the host's own requests to the guest
+	httpsPorts []int // whose programs speak TLS
+	host       *Host
+	hostToken  string // of the host's own requests to the guest
 
 	// ctx is done when the sandbox is to end: what is under way with it gives up.
 	ctx    context.Context
@@ -48,6 +50,7 @@ type Sandbox struct {
 	unenforced []string // limits that its last machine did not enforce
 	logs       ring[LogEntry]
 	samples    ring[Sample]
+	flows      ring[egress.Flow]
 	endErr     error
 
 	deadlineMoved chan struct{} // tells the machine's watchDeadline
@@ -60,7 +63,7 @@ type Sandbox struct {
 func (h *Host) newSandbox(r Record) *Sandbox {
 	s := &Sandbox{
 		Identity: r.Identity, StartedAt: r.StartedAt, host: h, record: r, hostToken: h.cfg.Key.Token(secret.Host, r.ID, r.Generation),
-		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples},
+		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples}, flows: ring[egress.Flow]{max: maxFlows},
 		changing: make(chan struct{}, 1), recording: make(chan struct{}, 1), deadlineMoved: make(chan struct{}, 1),
 		done: make(chan struct{}), noPorts: make(chan struct{}),
 	}
@@ -68,7 +71,7 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 		s.Token = h.cfg.Key.Token(secret.Access, r.ID, r.Generation)
 	}
 	if n := r.Network; n != nil {
-		s.MaskRequestHost = n.MaskRequestHost
+		s.MaskRequestHost, s.httpsPorts = n.MaskRequestHost, n.HTTPSPorts
 		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic {
 			s.TrafficToken = h.cfg.Key.Token(secret.Traffic, r.ID, r.Generation)
 		}
@@ -83,7 +86,16 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 func (s *Sandbox) bring(ctx context.Context, t Template,
 	start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
 	began := time.Now()
-	em, err := start(ctx, s.spec(t))
+	spec := s.spec(t)
+	handedOver, err := s.card(&spec)
+	if err != nil {
+		return nil, err
+	}
+	em, err := start(ctx, spec)
+	handedOver()
+	if err != nil {
+		s.detach()
+	}
 	switch {
 	case errors.Is(err, engine.ErrForeign):
 		return nil, foreignImage(err)

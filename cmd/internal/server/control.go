@@ -61,8 +61,8 @@ func (s *Server) controlPlane() http.Handler {
 		"POST /sandboxes/{id}/pause":      s.ofBox(s.boxNotYet("pausing a sandbox")),
 		"POST /sandboxes/{id}/snapshots":  s.ofBox(s.boxNotYet("snapshots")),
 		"POST /sandboxes/{id}/fork":       s.ofBox(s.boxNotYet("forking a sandbox")),
-		"PUT /sandboxes/{id}/network":     s.ofBox(s.boxNotYet("changing a sandbox's network")),
-		"PATCH /sandboxes/{id}/network":   s.ofBox(s.boxNotYet("changing a sandbox's network")),
+		"PUT /sandboxes/{id}/network":     s.ofBox(s.setNetwork),
+		"GET /sandboxes/{id}/network":     s.flows, // Cubby's own
 		"PATCH /sandboxes/{id}/metadata":  s.ofBox(s.boxNotYet("changing a sandbox's metadata")),
 		"GET /teams/{id}/metrics":         notYet("metrics of a team"),
 		"GET /teams/{id}/metrics/max":     notYet("metrics of a team"),

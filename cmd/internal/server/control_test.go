@@ -298,7 +298,6 @@ func TestNotYet(t *testing.T) {
 		{"snapshots", "POST", "/sandboxes/{id}/snapshots", "{}"},
 		{"snapshots", "GET", "/snapshots?limit=5", ""},
 		{"forking a sandbox", "POST", "/sandboxes/{id}/fork", `{"count":2}`},
-		{"changing a sandbox's network", "PUT", "/sandboxes/{id}/network", "{}"},
 		{"building templates", "POST", "/v3/templates", `{"name":"x"}`},
 		{"building templates", "POST", "/v2/templates/x/builds/y", "{}"},
 		{"building templates", "GET", "/templates/x/builds/y/status?logsOffset=0", ""},
@@ -314,11 +313,6 @@ func TestNotYet(t *testing.T) {
 		{"mcp", "POST", "/v2/sandboxes", `{"mcp":{"exa":{}}}`},
 		{"iam", "POST", "/v2/sandboxes", `{"iam":{"tokens":{"a":{"audience":"b","tokenType":"c"}}}}`},
 		{"volumeMounts", "POST", "/sandboxes", `{"volumeMounts":[{"name":"a","path":"/b"}]}`},
-		{"network.allowOut", "POST", "/v2/sandboxes", `{"network":{"allowOut":["1.1.1.1"]}}`},
-		{"network.denyOut", "POST", "/v2/sandboxes", `{"network":{"denyOut":["0.0.0.0/0"]}}`},
-		{"network.rules", "POST", "/v2/sandboxes", `{"network":{"rules":{"a.example":[{}]}}}`},
-		{"network.egressProxy", "POST", "/v2/sandboxes", `{"network":{"egressProxy":{"address":"a:1"}}}`},
-		{"network.httpsPorts", "POST", "/v2/sandboxes", `{"network":{"httpsPorts":[8443]}}`},
 	} {
 		t.Run(test.name+" "+test.method+" "+test.path, func(t *testing.T) {
 			a := newAPI(t, nil)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 )
 
@@ -34,6 +35,9 @@ type Control interface {
 	// Logs returns the log of a team's sandbox, oldest first, for some time also
 	// after its end.
 	Logs(ctx context.Context, teamID, id string) ([]host.LogEntry, error)
+	// Flows returns what was decided of the newest flows of a team's sandbox, and how
+	// they ended, oldest first.
+	Flows(ctx context.Context, teamID, id string) ([]egress.Flow, error)
 }
 
 // Sandbox is what the control plane does with one. Errors of a move of its
@@ -44,6 +48,9 @@ type Sandbox interface {
 	SetTimeout(ctx context.Context, d time.Duration) error
 	// Extend is SetTimeout, but never makes the deadline sooner.
 	Extend(ctx context.Context, d time.Duration) error
+	// SetNetwork replaces where the sandbox may connect to. When it returns nil,
+	// connections that are no longer allowed have been cut.
+	SetNetwork(ctx context.Context, req host.NetworkRequest) error
 	// Kill returns when nothing of the sandbox is left.
 	Kill() error
 	// Samples returns what the sandbox used in the last hour, oldest first.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/cubby-sandbox/cubby/internal/fault"
 )
@@ -15,7 +14,6 @@ var instead = map[string]string{
 	"autoResume":                    "leave it out; a timeout may be 24 hours long",
 	"snapshots":                     "read the files that are to last, and write them into a new sandbox",
 	"forking a sandbox":             "create another sandbox and copy the files",
-	"changing a sandbox's network":  "the network of every sandbox is closed",
 	"changing a sandbox's metadata": "give it when the sandbox is created",
 	"metrics of a team":             "ask for those of its sandboxes",
 	"building templates":            "use the template \"base\", which has the tools of the server's machine: install there what is missing",
@@ -24,7 +22,6 @@ var instead = map[string]string{
 	"secrets":                       "give them as environment variables of the sandbox or of a command",
 	"iam":                           "leave it out",
 	"mcp":                           "leave it out",
-	"network.":                      "leave it out: the network of every sandbox is closed",
 }
 
 // notYet answers what comes with later versions.
@@ -37,9 +34,5 @@ func (s *Server) boxNotYet(what string) boxHandler {
 }
 
 func writeNotYet(w http.ResponseWriter, what string) {
-	advice := instead[what]
-	if strings.HasPrefix(what, "network.") {
-		advice = instead["network."]
-	}
-	writeError(w, fault.Unimplemented, "not implemented: "+what+". This version of Cubby does not have it yet: "+advice, "")
+	writeError(w, fault.Unimplemented, "not implemented: "+what+". This version of Cubby does not have it yet: "+instead[what], "")
 }

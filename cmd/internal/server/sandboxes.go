@@ -124,20 +124,6 @@ func notThereYet(req *protocol.NewSandbox) string {
 	case len(req.VolumeMounts) > 0:
 		return "volumeMounts"
 	}
-	n := req.Network
-	switch {
-	case n == nil:
-	case len(n.AllowOut) > 0:
-		return "network.allowOut"
-	case len(n.DenyOut) > 0:
-		return "network.denyOut"
-	case len(n.Rules) > 0:
-		return "network.rules"
-	case n.EgressProxy != nil:
-		return "network.egressProxy"
-	case len(n.HTTPSPorts) > 0:
-		return "network.httpsPorts"
-	}
 	return ""
 }
 
@@ -175,7 +161,7 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box Sandbox) {
 	info := box.Info()
 	writeJSON(w, http.StatusOK, protocol.SandboxDetail{
 		ListedSandbox: listed(info), EnvdAccessToken: info.Token, Domain: s.domain(),
-		AllowInternetAccess: info.AllowInternetAccess, Network: info.Network,
+		AllowInternetAccess: info.AllowInternetAccess, Network: shown(info.Network),
 		Lifecycle: lifecycle(info.Lifecycle), LimitsNotEnforced: info.LimitsNotEnforced,
 		Limits: &info.Limits, PublicID: info.PublicID,
 	})
@@ -270,15 +256,20 @@ func (s *Server) moved(w http.ResponseWriter, r *http.Request, box Sandbox, err 
 	case err == nil:
 		return true
 	case errors.Is(err, host.ErrNotFound):
-		info := box.Info()
-		if _, why := s.host.Of(r.Context(), info.TeamID, info.ID); why != nil {
-			err = why
-		}
-		writeGone(w, info.ID, err)
+		s.writeEnded(w, r, box, err)
 	default:
 		s.fail(w, r, "the sandbox's timeout could not be set", err)
 	}
 	return false
+}
+
+// writeEnded answers of a sandbox that ended while it was changed.
+func (s *Server) writeEnded(w http.ResponseWriter, r *http.Request, box Sandbox, err error) {
+	info := box.Info()
+	if _, why := s.host.Of(r.Context(), info.TeamID, info.ID); why != nil {
+		err = why
+	}
+	writeGone(w, info.ID, err)
 }
 
 // writeGone answers as E2B does, or with the reason where it is the caller's to
