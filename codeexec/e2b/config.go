@@ -160,7 +160,8 @@ func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
 		IdleTimeout: c.IdleTimeout, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
-		Limits: c.Limits, Network: c.Network, Env: c.Env, MaxContexts: c.MaxKernels, User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
+		Limits: c.Limits, Network: c.Network, Env: c.Env, MaxContexts: c.MaxKernels,
+		User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
 		Persist: c.PersistentWorkspaces, HostBase: c.HostInputs, Delimiters: c.Delimiters, Languages: c.languages(),
 		Describe: c.Describe, Logger: c.Logger, OnClose: c.OnClose,
 	}
