@@ -18,6 +18,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
 // Network is what the owner of the computer says of sandboxes' networks.
@@ -48,6 +49,9 @@ type network struct {
 
 // openNetwork starts the gateway.
 func openNetwork(opts *Options, key *secret.Key, cgroups *cgroup.Manager) (*network, error) {
+	if _, err := egress.Compile(egress.Rules{}, opts.Network.Operator); err != nil {
+		return nil, &fault.Error{Code: fault.InvalidArgument, Err: fmt.Errorf("what sandboxes may reach of this machine's surroundings: %w", err)}
+	}
 	authority, err := openAuthority(key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate authority: %w", err)

@@ -15,9 +15,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"syscall"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gatewayproc"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
@@ -97,6 +99,21 @@ func serve(ctx context.Context, args []string, stderr io.Writer) int {
 	return statusFailed
 }
 
+// proxyOf reads the URL of the proxy in an environment variable, which it takes away:
+// no process that is started needs it.
+func proxyOf(variable string, resolves bool) (*egress.Proxy, error) {
+	text := os.Getenv(variable)
+	if err := os.Unsetenv(variable); err != nil {
+		return nil, err
+	}
+	proxy, err := egress.ParseProxy(text)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: the URL in %s: %w", handshake.FlagProxy, variable, err)
+	}
+	proxy.Resolves = resolves
+	return proxy, nil
+}
+
 // holdFile takes the lock that keeps this program's file from being removed as one of
 // an old version, for as long as the process lives. Its processes of sandboxes start
 // from /proc/self/exe, which needs no name; the lock keeps the cache in order.
@@ -126,6 +143,20 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.BoolVar(&opts.RequireContextToken, handshake.FlagContextToken, false, "")
 	fl.TextVar(&level, handshake.FlagLogLevel, slog.LevelInfo, "")
 	fl.StringVar(&format, handshake.FlagLogFormat, "text", "")
+	mode, proxy, resolves := handshake.NetClosed, "", false
+	network := &opts.Network
+	fl.StringVar(&mode, handshake.FlagNet, mode, "")
+	fl.StringVar(&proxy, handshake.FlagProxy, "", "")
+	fl.BoolVar(&resolves, handshake.FlagResolves, false, "")
+	fl.Func(handshake.FlagReach, "", func(at string) error {
+		network.Operator.Reach = append(network.Operator.Reach, at)
+		return nil
+	})
+	fl.Func(handshake.FlagHostPort, "", func(text string) error {
+		port, err := strconv.Atoi(text)
+		network.Operator.HostPorts = append(network.Operator.HostPorts, port)
+		return err
+	})
 	fl.Func(handshake.FlagTemplateID, "", func(id string) error {
 		opts.TemplateIDs = append(opts.TemplateIDs, id)
 		return nil
@@ -135,6 +166,19 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	}
 	if fl.NArg() > 0 {
 		return opts, fmt.Errorf("unexpected arguments %q", fl.Args())
+	}
+	switch mode {
+	case handshake.NetOpen:
+		network.Open = true
+	case handshake.NetClosed:
+	default: // it must not be read as open
+		return opts, fmt.Errorf("--%s: %q is neither open nor closed", handshake.FlagNet, mode)
+	}
+	if proxy != "" {
+		var err error
+		if network.Operator.Proxy, err = proxyOf(proxy, resolves); err != nil {
+			return opts, err
+		}
 	}
 	handlerOpts := &slog.HandlerOptions{Level: level}
 	switch format {

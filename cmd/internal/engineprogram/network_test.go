@@ -1,0 +1,47 @@
+//go:build linux
+
+package engineprogram
+
+import (
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/child"
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
+)
+
+func TestNetworkFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want child.Network
+		err  string
+	}{
+		{nil, child.Network{}, ""},
+		{[]string{"--net", "closed"}, child.Network{}, ""},
+		{[]string{"--net", "open"}, child.Network{Open: true}, ""},
+		{[]string{"--net", "Open"}, child.Network{}, "neither open nor closed"},
+		{[]string{"--net="}, child.Network{}, "neither open nor closed"},
+		{[]string{"--reach=10.0.0.0/8", "--reach=[fd00::1]:80", "--host-port=8080", "--host-port=9"},
+			child.Network{Operator: egress.Operator{Reach: []string{"10.0.0.0/8", "[fd00::1]:80"}, HostPorts: []int{8080, 9}}}, ""},
+		{[]string{"--host-port=http"}, child.Network{}, "invalid"},
+		{[]string{"--upstream-proxy=THE_PROXY", "--proxy-resolves"},
+			child.Network{Operator: egress.Operator{Proxy: &egress.Proxy{Address: "p.example:1080", Username: "ann", Password: "hidden", Resolves: true}}}, ""},
+		{[]string{"--upstream-proxy=NO_PROXY_AT_ALL"}, child.Network{}, "the URL in NO_PROXY_AT_ALL: it is no proxy's URL"},
+	} {
+		t.Setenv("THE_PROXY", "socks5://ann:hidden@p.example:1080")
+		opts, err := parse(append([]string{"serve", "--private"}, tt.args...), io.Discard)
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q: %v, want %s", tt.args, err, tt.err)
+			}
+		case err != nil || !reflect.DeepEqual(opts.Network, tt.want):
+			t.Errorf("%q: %+v, %v", tt.args, opts.Network, err)
+		case tt.want.Operator.Proxy != nil && os.Getenv("THE_PROXY") != "":
+			t.Error("processes that are started get the proxy's password")
+		}
+	}
+}
