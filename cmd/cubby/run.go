@@ -15,6 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
+	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
@@ -58,6 +59,8 @@ type runFlags struct {
 	json                   bool
 	server                 serverValue
 	sandbox                string
+	net                    netflag.Sandbox
+	owner                  netflag.Owner
 }
 
 func newRun(std stdio, open opener) *cobra.Command {
@@ -76,7 +79,10 @@ without a file is Python. Languages: ` + languageList + `.
 What the code prints comes as it is written; the value of its last expression
 follows. Pictures are written to cubby-1.png and so on in the current folder, or
 to the folder of -o. The code runs in ` + cubby.Home + `, sees none of this machine's
-files but those of -f, and has no network.
+files but those of -f, and connects to nothing but what --allow names: hosts,
+networks, or the hosts of a package registry such as @pypi. With --net open it is
+everything public. Ping, IPv6, raw sockets and multicast cannot go out. What is not
+public (this machine, its local network) --reach and --host-port open, too.
 
 What stands behind -- are the code's arguments. Its standard input is cubby's,
 which is read ahead: give </dev/null where the rest is somebody else's, as in a
@@ -102,6 +108,8 @@ says why. "error" is the code's own.`,
   echo 'console.log(process.version)' | cubby run -l js -
   cut -d, -f2 data.csv | cubby run sum.py -- --verbose
   cubby run --memory 2GiB --timeout 5m -f src:project script.sh
+  cubby run --allow @pypi -l bash -e 'pip install left-pad'
+  cubby run --allow api.example.com --secret-header api.example.com:X-Api-Key=API_KEY report.py
   cubby run --server analysis.py
   cubby run --sandbox i3xk9 -e 'print(rows)'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -146,6 +154,8 @@ says why. "error" is the code's own.`,
 	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
 	fl.StringVar(&f.engine, "engine", enginename.Default, engineUsage)
+	f.net.Register(cmd)
+	f.owner.Register(cmd)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
 	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL or $E2B_DOMAIN, else of cubby serve")
 	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out
@@ -169,6 +179,7 @@ type runner struct {
 	env    map[string]string
 	shares []share
 	limits cubby.Limits // only what was asked for
+	net    cubby.Network
 
 	leastStart time.Duration // what a start gets, however short the code's time is
 
@@ -201,6 +212,14 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 	}
 	if err := f.check(changed); err != nil {
 		return nil, err
+	}
+	if r.net, err = f.net.Network(os.Getenv); err != nil {
+		return nil, usageError{err}
+	}
+	if !f.elsewhere() { // the judge is this version's own
+		if err := netflag.Check(r.net, f.owner); err != nil {
+			return nil, usageError{err}
+		}
 	}
 	if r.from, err = f.origin(open, changed, func(err error) { report(r.screen.notes, err) }); err != nil {
 		return nil, err
@@ -272,7 +291,7 @@ func (r *runner) opened(ctx context.Context) (err error) {
 	startCtx, started := r.startContext(ctx)
 	defer started()
 	sbx, release, err := r.from.obtain(startCtx, min(time.Duration(r.flags.timeout)+timeoutMargin, maxTimeout),
-		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language))
+		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language), cubby.WithNetwork(r.net))
 	if err != nil {
 		return r.tooSlow(startCtx, r.from.explain(err))
 	}

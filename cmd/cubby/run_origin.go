@@ -52,24 +52,35 @@ type origin interface {
 	slow() string
 }
 
+// elsewhere says whether the sandbox is a server's.
+func (f *runFlags) elsewhere() bool { return f.server.used || f.sandbox != "" }
+
 // origin checks the flags that say where to run, and those that make no sense
 // there.
 func (f *runFlags) origin(open opener, changed func(string) bool, tell func(error)) (origin, error) {
-	if !f.server.used && f.sandbox == "" {
+	if !f.elsewhere() {
 		if changed("sandbox") {
 			return nil, usagef("--sandbox: nothing is given")
 		}
 		if f.server.opts.PlainHTTP {
 			return nil, usagef("--plain-http is about a server: it goes with --server")
 		}
-		return private{open, embedded.Config{Python: f.python, Node: f.node, Engine: f.engine}}, nil
+		return private{open, embedded.Config{
+			Python: f.python, Node: f.node, Engine: f.engine, Reach: f.owner.Reach, HostPorts: f.owner.HostPorts,
+		}}, nil
 	}
 	for _, flag := range []string{"python", "node", "engine"} {
 		if changed(flag) {
 			return nil, usagef("--%s: a server decides that for all its sandboxes, when it starts", flag)
 		}
 	}
+	if flag := f.owner.Given(changed); flag != "" {
+		return nil, usagef("--%s: what of a server's machine and network sandboxes may reach, its owner says: cubby serve --%s", flag, flag)
+	}
 	if f.sandbox != "" {
+		if flag := f.net.Given(changed); flag != "" {
+			return nil, usagef("--%s: the sandbox of --sandbox is there, and has its network", flag)
+		}
 		for _, flag := range []string{"memory", "cpus", "disk", "pids"} {
 			if changed(flag) {
 				return nil, usagef("--%s: the sandbox of --sandbox is there, and has its limits", flag)

@@ -20,6 +20,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
+	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
 	"github.com/cubby-sandbox/cubby/internal/fault"
@@ -44,10 +45,14 @@ type serveFlags struct {
 	maxSandboxes int
 	logLevel     string
 	logFormat    string
+	net          netflag.Mode
+	owner        netflag.Owner
+	proxy        string // the name of an environment variable
+	resolves     bool
 }
 
 func newServe(std stdio, program engineProgram) *cobra.Command {
-	var f serveFlags
+	f := serveFlags{net: netflag.Open}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve sandboxes over E2B's protocol",
@@ -56,6 +61,10 @@ func newServe(std stdio, program engineProgram) *cobra.Command {
 			"lines to paste.\n\n" +
 			"It listens on this machine only, unless --listen says otherwise: then put\n" +
 			"something that speaks TLS in front, for keys travel with each request.\n\n" +
+			"Sandboxes whose clients do not say otherwise may connect to everything public, as\n" +
+			"E2B's; --net closed turns that round. What is not public, such as this machine\n" +
+			"and its local network, they reach only where --reach or --host-port names it and\n" +
+			"their clients allow it.\n\n" +
 			"Only what it says of its start goes to standard output; a server that cannot\n" +
 			"write it serves nevertheless, and says so in its log on standard error.",
 		Example: "  cubby serve\n" +
@@ -83,8 +92,14 @@ func newServe(std stdio, program engineProgram) *cobra.Command {
 	fl.IntVar(&f.maxSandboxes, handshake.FlagMaxSandboxes, 0, "most sandboxes at once (default: what the machine's memory allows)")
 	fl.BoolVar(&f.contextToken, handshake.FlagContextToken, false,
 		"ask for the access token at the code interpreter's contexts, too (E2B's packages do not send it there)")
+	fl.Var(&f.net, handshake.FlagNet, "what sandboxes may connect to whose clients do not say")
+	f.owner.Register(cmd)
+	fl.StringVar(&f.proxy, handshake.FlagProxy, "",
+		"lead connections through the SOCKS5 proxy of the environment variable `ENVVAR`, socks5://[user:password@]host:port")
+	fl.BoolVar(&f.resolves, handshake.FlagResolves, false, "the proxy resolves names, and keeps sandboxes from private addresses")
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
+	netflag.CompleteMode(cmd)
 	return cmd
 }
 
@@ -113,6 +128,12 @@ func (f *serveFlags) check() error {
 	}
 	if err := checkEngine(f.engine); err != nil {
 		return err
+	}
+	if err := f.owner.Check(); err != nil {
+		return usageError{err}
+	}
+	if err := netflag.Proxy(f.proxy, f.resolves, os.Getenv); err != nil {
+		return usageError{err}
 	}
 	if f.maxSandboxes < 0 {
 		return usagef("--%s: %d is negative", handshake.FlagMaxSandboxes, f.maxSandboxes)
@@ -204,7 +225,19 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	args := []string{
 		"--" + handshake.FlagDataDir, dataDir, "--" + handshake.FlagLogLevel, f.logLevel, "--" + handshake.FlagLogFormat, f.logFormat,
 		"--" + handshake.FlagMaxSandboxes, strconv.Itoa(f.maxSandboxes), "--" + handshake.FlagDomain, f.domain,
-		"--" + handshake.FlagEngine, f.engine,
+		"--" + handshake.FlagEngine, f.engine, "--" + handshake.FlagNet, f.net.String(),
+	}
+	for _, at := range f.owner.Reach {
+		args = append(args, "--"+handshake.FlagReach+"="+at)
+	}
+	for _, port := range f.owner.HostPorts {
+		args = append(args, "--"+handshake.FlagHostPort+"="+strconv.Itoa(port))
+	}
+	if f.proxy != "" {
+		args = append(args, "--"+handshake.FlagProxy+"="+f.proxy)
+	}
+	if f.resolves {
+		args = append(args, "--"+handshake.FlagResolves)
 	}
 	if f.contextToken {
 		args = append(args, "--"+handshake.FlagContextToken)

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/agent/anthropic"
 	"github.com/cubby-sandbox/cubby/agent/openai"
 	"github.com/cubby-sandbox/cubby/agent/validate"
 	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
+	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/codeexec"
 	"github.com/cubby-sandbox/cubby/codeexec/fromenv"
 )
@@ -114,8 +116,13 @@ func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
 	if (f.python != "" || f.node != "") && kind != "" && kind != fromenv.Sandbox && kind != fromenv.UnsafeLocal {
 		return nil, usagef("--python and --node choose among this machine's; the executor %s has its own", kind)
 	}
+	network, err := f.network(kind)
+	if err != nil {
+		return nil, err
+	}
 	limits := codeexec.ResourceLimits{MemoryBytes: int64(f.memory)}
-	cfg := fromenv.Config{Type: f.executor}
+	cfg := fromenv.Config{Type: f.executor, Network: network}
+	cfg.Sandbox.Embedded.Reach, cfg.Sandbox.Embedded.HostPorts = f.owner.Reach, f.owner.HostPorts
 	cfg.Sandbox.Embedded.Python, cfg.Sandbox.Embedded.Node = f.python, f.node
 	cfg.Sandbox.Executor.Env, cfg.Sandbox.Executor.Limits = env, limits
 	cfg.E2B.Env, cfg.E2B.Limits = env, limits
@@ -125,6 +132,33 @@ func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
 	// Each user's own: the library's default is one folder for the whole machine.
 	cfg.UnsafeLocal.WorkspaceRoot = filepath.Join(os.TempDir(), fmt.Sprintf("cubby-workspaces-%d", os.Getuid()))
 	return fromenv.New(ctx, cfg)
+}
+
+// network is what the flags say of where code may connect to; nil if they say nothing.
+func (f *flags) network(kind string) (*cubby.Network, error) {
+	private := kind == "" || kind == fromenv.Sandbox
+	if f.ownerGiven != "" && !private {
+		return nil, usagef("--%s is for a sandbox of this machine; the executor is %s", f.ownerGiven, kind)
+	}
+	if f.netGiven == "" {
+		if err := f.owner.Check(); err != nil {
+			return nil, usageError{err}
+		}
+		return nil, nil
+	}
+	n, err := f.net.Network(os.Getenv)
+	closed := !n.Open && len(n.Allow) == 0
+	switch {
+	case err != nil:
+	case kind == fromenv.UnsafeLocal, kind == fromenv.Container && !closed:
+		err = fmt.Errorf("--%s: the executor %s cannot be held to it: leave it out, or use --executor sandbox", f.netGiven, kind)
+	case private:
+		err = netflag.Check(n, f.owner)
+	}
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return &n, nil
 }
 
 // readPolicy returns a preset, or the policy of a file.

@@ -14,6 +14,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/agent"
 	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
+	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
@@ -60,6 +61,10 @@ type flags struct {
 	auditCode, private, goOn  bool
 	json                      bool
 	timeout                   time.Duration
+	net                       netflag.Sandbox
+	netGiven                  string // one of its flags that was given
+	owner                     netflag.Owner
+	ownerGiven                string
 }
 
 // New returns the command. What it fails with is an [output.Exit], which has been
@@ -109,6 +114,8 @@ func New(std Streams) *cobra.Command {
 	fl.StringVar(&f.node, "node", "", "node of the sandbox (default $CUBBY_NODE, then node on PATH)")
 	fl.Var(&f.memory, "memory", "memory that code may use, such as 2GiB")
 	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable for the code, `NAME=VALUE`; repeatable")
+	f.net.Register(cmd)
+	f.owner.Register(cmd)
 	fl.StringArrayVar(&f.skills, "skills", nil, "`FOLDER` of skills (folders with a SKILL.md) that the model may use; repeatable")
 	fl.StringVar(&f.system, "system", "", "instructions for the model: `TEXT`, or @FILE")
 	fl.StringVar(&f.policy, "policy", "", "look at code before it runs: development, production, strict or a YAML file")
@@ -126,6 +133,7 @@ func New(std Streams) *cobra.Command {
 // check finds what is wrong with flags together, and notes which were given.
 func (f *flags) check(changed func(string) bool) error {
 	f.approveGiven = changed("approve")
+	f.netGiven, f.ownerGiven = f.net.Given(changed), f.owner.Given(changed)
 	if changed("transcript") && f.transcript == "" || changed("out") && f.out == "" {
 		return usagef("--out and --transcript need a name")
 	}
