@@ -43,7 +43,7 @@ func (f *flow) join(p *egress.Policy, c *inner, up net.Conn) {
 	case hasHeaders:
 		f.fail(f.openTLS(p, rule, c, outer))
 	case f.name != "" && f.addr.Port() == f.sandbox.gateway.ports.http:
-		f.fail(f.forward(c, forwardOptions{Host: f.name, Port: f.addr.Port(), Dial: f.dialFirst(p, outer)}))
+		f.fail(f.forward(c, web.ForwardOptions{Host: f.name, Port: f.addr.Port(), Dial: f.dialFirst(p, outer)}))
 	case f.name != "" && f.addr.Port() == f.sandbox.gateway.ports.https:
 		// The hello comes first here: nothing is answered before it.
 		ctx, cancel := context.WithTimeout(f.ctx, helloTime)
@@ -123,12 +123,12 @@ func (f *flow) names(h web.Hello) error {
 }
 
 // forward passes requests on.
-func (f *flow) forward(c net.Conn, o forwardOptions) error {
+func (f *flow) forward(c net.Conn, o web.ForwardOptions) error {
 	if i, ok := c.(*inner); ok {
 		c = &counted{i, f}
 	}
 	defer c.Close()
-	return errors.New("requests are not passed on yet")
+	return web.Forward(f.ctx, c, o)
 }
 
 // dialFirst returns a connection that was made already, and then new ones.
@@ -173,7 +173,7 @@ func (f *flow) openTLS(p *egress.Policy, rule *egress.HeaderRule, c *inner, up n
 		return fmt.Errorf("TLS with the sandbox: %w", err)
 	}
 	dial := f.dialFirst(p, up)
-	return f.forward(client, forwardOptions{
+	return f.forward(client, web.ForwardOptions{
 		Host: f.name, Port: f.addr.Port(), TLS: true, Headers: rule.Headers, Redact: secrets(rule),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			c, err := dial(ctx)
@@ -207,14 +207,4 @@ func secrets(rule *egress.HeaderRule) [][]byte {
 		}
 	}
 	return all
-}
-
-// forwardOptions are web.Forward's, which is being made.
-type forwardOptions struct {
-	Host    string
-	Port    uint16
-	TLS     bool
-	Dial    func(context.Context) (net.Conn, error)
-	Headers map[string]string
-	Redact  [][]byte
 }
