@@ -44,8 +44,8 @@ func (g *Gateway) others(p *egress.Policy, to netip.AddrPort, d egress.Decision)
 	case err != nil:
 		return egress.Decision{Reason: err.Error()}
 	case !leaves && !p.Reaches(to):
-		return egress.Decision{Reason: fmt.Sprintf("%s is this machine's own address, or leads to no machine: only its owner can open it (reach %s)",
-			to.Addr(), to)}
+		return egress.Decision{Reason: fmt.Sprintf(
+			"%s is this machine's own address, or leads to no machine: only its owner can open it (reach %s)", to.Addr(), to)}
 	}
 	return d
 }

@@ -28,6 +28,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(busyEnv) != "" {
+		busy()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -29,7 +29,8 @@ func resolver(tb testing.TB, names map[string]netip.Addr) netip.AddrPort {
 		tb.Fatal(err)
 	}
 	started := make(chan struct{})
-	s := &dns.Server{PacketConn: pc, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	s := &dns.Server{PacketConn: pc, NotifyStartedFunc: func() { close(started) }}
+	s.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		a, ok := names[strings.TrimSuffix(strings.ToLower(q.Question[0].Name), ".")]
 		if !ok {
@@ -40,7 +41,7 @@ func resolver(tb testing.TB, names map[string]netip.Addr) netip.AddrPort {
 			}}
 		}
 		_ = w.WriteMsg(m)
-	})}
+	})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

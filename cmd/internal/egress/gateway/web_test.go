@@ -70,10 +70,12 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	c.Close()
-	if f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() }); f.Sent == 0 || f.Received == 0 || f.Host != "ok.test" || f.Reason != "" {
+	f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+	if f.Sent == 0 || f.Received == 0 || f.Host != "ok.test" || f.Reason != "" {
 		t.Errorf("%+v", f)
 	}
-	if code, body := request(t, b.mustDial(at), "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n"); code < 400 || strings.Contains(body, "other.test ") {
+	code, body := request(t, b.mustDial(at), "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n")
+	if code < 400 || strings.Contains(body, "other.test ") {
 		t.Errorf("another host: %d %q", code, body)
 	}
 	// A change of the rules ends what is kept open.
@@ -114,7 +116,9 @@ func TestHeaders(t *testing.T) {
 		return tls.Client(b.mustDial(netip.AddrPortFrom(b.lookup("ok.test"), port)), &tls.Config{ServerName: name, RootCAs: trusted}), g, told
 	}
 	const ask = "GET / HTTP/1.1\r\nHost: ok.test:%\r\nAuthorization: none\r\n\r\n"
-	asked := func(port uint16) string { return strings.ReplaceAll(ask, "%", netip.AddrPortFrom(own, port).String()[len(own.String())+1:]) }
+	asked := func(port uint16) string {
+		return strings.ReplaceAll(ask, "%", netip.AddrPortFrom(own, port).String()[len(own.String())+1:])
+	}
 
 	t.Run("verified", func(t *testing.T) {
 		c, g, _ := connect(t, servers.Certificate(), server.Port(), "ok.test")
@@ -140,7 +144,8 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%d %q", code, body)
 		}
 		c.Close()
-		if f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() }); !strings.Contains(f.Reason, "certificate") || strings.Contains(f.Reason, "secret") {
+		f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+		if !strings.Contains(f.Reason, "certificate") || strings.Contains(f.Reason, "secret") {
 			t.Errorf("%+v", f)
 		}
 	})
