@@ -68,6 +68,8 @@ type Process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan struct{}
+	needed func()          // starts the process, once
+	need   <-chan struct{} // closed by that
 
 	mu       sync.Mutex
 	operator egress.Operator
@@ -85,14 +87,17 @@ type card struct {
 	rules egress.Rules
 }
 
-// Start begins to start the process, and returns at once: cards can be attached
-// meanwhile. Close ends it.
+// Start returns at once. The process itself is started with the first sandbox that may
+// reach something, or when code in another sends its first packet: most sandboxes never
+// do, and it costs as much as half of a sandbox. Close ends it.
 func Start(cfg Config) *Process {
 	p := &Process{
 		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), operator: cfg.Operator, ended: make(chan struct{}),
 		cards: map[string]*card{}, waiting: map[uint64]chan error{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	need := make(chan struct{})
+	p.need, p.needed = need, sync.OnceFunc(func() { close(need) })
 	go p.run()
 	return p
 }
@@ -116,7 +121,36 @@ func (p *Process) Attach(sandbox string, rules egress.Rules) (*os.File, error) {
 	}
 	p.cards[sandbox] = &card{ours, rules}
 	p.send(&message{Op: opAttach, Sandbox: sandbox, Rules: &rules}, ours)
+	if rules.Open || len(rules.Allow) > 0 {
+		p.needed()
+	} else {
+		go p.needWhenUsed(ours)
+	}
 	return theirs, nil
+}
+
+// needWhenUsed starts the process when there is a packet in a card. It returns then, or
+// when the card is closed.
+func (p *Process) needWhenUsed(card *os.File) {
+	raw, err := card.SyscallConn()
+	if err != nil {
+		return
+	}
+	used := false
+	_ = raw.Read(func(fd uintptr) bool {
+		select {
+		case <-p.need:
+			return true
+		default:
+		}
+		var first [1]byte
+		_, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		used = err != unix.EAGAIN && err != unix.EINTR
+		return used
+	})
+	if used {
+		p.needed()
+	}
 }
 
 // Update replaces a sandbox's rules. When it returns nil, no flow is left that they do
@@ -132,6 +166,9 @@ func (p *Process) Update(ctx context.Context, sandbox string, rules egress.Rules
 		return ErrUnknown
 	}
 	c.rules = rules
+	if rules.Open || len(rules.Allow) > 0 {
+		p.needed()
+	}
 	if p.wire == nil {
 		p.mu.Unlock()
 		return nil // nothing is open, and the next process begins with these
@@ -172,8 +209,8 @@ func (p *Process) Configure(op egress.Operator) {
 	p.send(&message{Op: opConfig, Operator: &op}, nil)
 }
 
-// Failure says why there is no gateway at this moment; nil if there is one, or the
-// first is being started.
+// Failure says why there is no gateway at this moment; nil if there is one, or none was
+// needed yet.
 func (p *Process) Failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,6 +260,11 @@ func (p *Process) send(m *message, file *os.File) {
 // run starts the process again and again until Close.
 func (p *Process) run() {
 	defer close(p.ended)
+	select {
+	case <-p.need:
+	case <-p.ctx.Done():
+		return
+	}
 	pause := firstPause
 	for p.ctx.Err() == nil {
 		began := time.Now()

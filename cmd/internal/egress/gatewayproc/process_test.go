@@ -41,6 +41,7 @@ func start(t *testing.T, cfg Config) *Process {
 			t.Error(err)
 		}
 	})
+	p.needed()
 	waitFor(t, "the process", func() bool { return p.PID() != 0 })
 	return p
 }
@@ -184,6 +185,50 @@ func TestRestarted(t *testing.T) {
 	}
 }
 
+// TestNeeded: the process is started when a sandbox may reach something, or sends its
+// first packet, which is answered; and not for one that does neither.
+func TestNeeded(t *testing.T) {
+	begin := func(t *testing.T) *Process {
+		p := Start(Config{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		t.Cleanup(func() { p.Close() })
+		return p
+	}
+	t.Run("a packet", func(t *testing.T) {
+		p := begin(t)
+		quiet, used := attached(t, p, "i1"), attached(t, p, "i2")
+		time.Sleep(50 * time.Millisecond) // nothing to wait for: it must not happen
+		if p.PID() != 0 {
+			t.Error("it was started for nobody")
+		}
+		for _, card := range []net.Conn{used, quiet} {
+			if err := refusedPort(card, 80); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for name, begins := range map[string]func(p *Process) error{
+		"an open sandbox": func(p *Process) error {
+			f, err := p.Attach("i1", egress.Rules{Open: true})
+			if err == nil {
+				err = f.Close()
+			}
+			return err
+		},
+		"new rules": func(p *Process) error {
+			attached(t, p, "i1")
+			return p.Update(t.Context(), "i1", egress.Rules{Allow: []string{"example.com"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := begin(t)
+			if err := begins(p); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the process", func() bool { return p.PID() != 0 })
+		})
+	}
+}
+
 // TestUpdate waits for the rules to hold, with and without a process.
 func TestUpdate(t *testing.T) {
 	p := start(t, Config{})
@@ -228,6 +273,7 @@ func TestUpdate(t *testing.T) {
 func TestClose(t *testing.T) {
 	before := descriptors(t)
 	p := Start(Config{})
+	p.needed()
 	waitFor(t, "the process", func() bool { return p.PID() != 0 })
 	pid := p.PID()
 	for i := range 20 {
