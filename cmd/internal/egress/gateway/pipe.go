@@ -230,6 +230,7 @@ func (p *pipe) send(b []byte) error {
 		err := p.raw.Write(func(fd uintptr) bool {
 			if waited {
 				p.lock()
+				waited = false
 			}
 			if failed = p.flow.ctx.Err(); failed != nil {
 				return true
@@ -248,7 +249,6 @@ func (p *pipe) send(b []byte) error {
 				b = b[n:]
 				p.flow.sent.Add(int64(n))
 			}
-			waited = false
 			return true
 		})
 		if waited {

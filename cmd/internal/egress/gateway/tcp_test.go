@@ -487,3 +487,40 @@ func TestBudgets(t *testing.T) {
 	b.end() // the fourth gives up
 	done.Wait()
 }
+
+// TestCutWhileBusy: connections that wait for their servers can be cut in the moment
+// when these read on.
+func TestCutWhileBusy(t *testing.T) {
+	own := ownAddr(t)
+	g, _ := newGateway(t, Config{Operator: egress.Operator{Reach: []string{own.String()}}})
+	for range 3 {
+		read := make(chan struct{})
+		server := serve(t, own, func(c *net.TCPConn) {
+			<-read
+			_, _ = io.Copy(io.Discard, c)
+		})
+		b := newBox(t, g, "a", policy(t, g, egress.Rules{Open: true}))
+		var sending sync.WaitGroup
+		for range 30 {
+			c := b.mustDial(server)
+			sending.Go(func() { _, _ = c.Write(make([]byte, 32<<20)) })
+		}
+		time.Sleep(300 * time.Millisecond) // for all buffers to be full
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			close(read)
+			if err := g.Update("a", policy(t, g, egress.Rules{})); err != nil {
+				t.Error(err)
+			}
+			g.Detach("a")
+		}()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatal("they cannot be cut")
+		}
+		b.end()
+		sending.Wait()
+	}
+}
