@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -101,7 +104,7 @@ func scripts(t *testing.T, prefix string) []string {
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
 func commands() map[string]command {
-	return map[string]command{"status": statusCommand, "interrupt": interruptCommand, "signal": signalCommand, "serve": serveCommand, "create": createCommand}
+	return map[string]command{"status": statusCommand, "interrupt": interruptCommand, "signal": signalCommand, "serve": serveCommand, "create": createCommand, "web": webCommand}
 }
 
 // statusCommand is `status N command…`: the command must end with status N.
@@ -122,13 +125,28 @@ func statusCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// serveCommand is `serve`: a `cubby serve` runs until the script ends, as the user
+// webCommand is `web`: a server of HTTP on this machine's loopback answers every
+// request with "hello" until the script ends; its port is in PORT.
+func webCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: web")
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "hello")
+	}))
+	ts.Defer(srv.Close)
+	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	ts.Check(err)
+	ts.Setenv("PORT", port)
+}
+
+// serveCommand is `serve ARGUMENTS…`: a `cubby serve` runs until the script ends, as the user
 // whose HOME is from then on the script's; its URL is in SERVER, a key in KEY.
 func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) > 0 {
-		ts.Fatalf("usage: serve")
+	if neg {
+		ts.Fatalf("usage: serve ARGUMENTS…")
 	}
-	server, err := testenv.StartServer(ts.Getenv("WORK"))
+	server, err := testenv.StartServer(ts.Getenv("WORK"), args...)
 	ts.Check(err)
 	ts.Defer(func() {
 		if err := server.Stop(); err != nil {

@@ -5,7 +5,10 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -398,5 +401,31 @@ func TestWorkspacesOfAPool(t *testing.T) {
 	}
 	if _, err := e.FS().Collect(t.Context(), make("a"), []string{"**"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Code connects to what the configuration names, and to nothing else.
+func TestNetwork(t *testing.T) {
+	testenv.CheckLeaks(t)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	defer srv.Close()
+	port := srv.Listener.Addr().(*net.TCPAddr).Port
+	e, err := sandbox.New(t.Context(), sandbox.Config{
+		Embedded: embedded.Config{Binary: testenv.Cubby(t), HostPorts: []int{port}},
+		Executor: e2b.Config{Network: &cubby.Network{Allow: []string{"host.cubby.internal"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const fetch = "exec 3<>/dev/tcp/%s/%d && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && tail -n 1 <&3"
+	if r := execute(t, e, in("a", "bash", fmt.Sprintf(fetch, "host.cubby.internal", port))); strings.TrimSpace(r.Output) != "hello" {
+		t.Errorf("got %+v", r)
+	}
+	if r := execute(t, e, in("a", "bash", fmt.Sprintf(fetch, "example.com", 80))); !strings.Contains(r.Output, "Name or service not known") {
+		t.Errorf("got %+v", r)
+	}
+	if !e.Engine().Describe().NetworkAllowed {
+		t.Error("it says that it has no network")
 	}
 }
