@@ -120,7 +120,8 @@ type Flows struct {
 }
 
 // Flow is a connection that code in a sandbox made, or wanted to: it is told when it was
-// decided and, if it was allowed, again when it ended.
+// decided and, if it was allowed, again when it ended. A question about a name that may
+// not be resolved is one to port 53 that was refused.
 type Flow struct {
 	Time     time.Time `json:"time"`
 	Proto    string    `json:"proto"`          // tcp or udp
@@ -129,6 +130,7 @@ type Flow struct {
 	Allowed  bool      `json:"allowed"`
 	Rule     string    `json:"rule,omitempty"`   // that decided
 	Reason   string    `json:"reason,omitempty"` // why it was refused or failed
+	Entry    string    `json:"entry,omitempty"`  // that an allow list has to name for one that was refused, if that is enough
 	Sent     int64     `json:"sent"`             // bytes from the sandbox
 	Received int64     `json:"received"`         // bytes to it
 	End      time.Time `json:"end,omitzero"`     // zero in what is told at the decision
@@ -152,23 +154,6 @@ func (n *Network) WithEgress(other *Network) *Network {
 	c.AllowOut, c.DenyOut, c.DenyHosts = other.AllowOut, other.DenyOut, other.DenyHosts
 	c.EgressProxy, c.Rules = other.EgressProxy, other.Rules
 	return &c
-}
-
-// NewSecret is the request of POST /secrets, and without a name of POST /secrets/{id}.
-type NewSecret struct {
-	Name     string            `json:"name,omitempty"`
-	Value    string            `json:"value"`
-	Metadata map[string]string `json:"metadata,omitempty"` // nil: as before
-}
-
-// Secret is what is told of a secret. Its value never is.
-type Secret struct {
-	SecretID       string            `json:"secretID"`
-	Name           string            `json:"name"`
-	CurrentVersion int64             `json:"currentVersion"`
-	Metadata       map[string]string `json:"metadata"`
-	CreatedAt      time.Time         `json:"createdAt"`
-	UpdatedAt      time.Time         `json:"updatedAt"`
 }
 
 // Limits are what a caller may ask of a sandbox (Cubby). A zero field means the
@@ -403,6 +388,10 @@ type InitRequest struct {
 	// they had one before. A language that is unknown or not installed is left to
 	// whoever asks for it, who gets the error.
 	Warm []string `json:"cubbyWarm,omitempty"`
+	// Offline (Cubby) has the package registries that the sandbox's network does not
+	// reach, of those that cmd/internal/offline names. It replaces what the request
+	// before said; absent or null leaves that. A machine boots with all of them.
+	Offline []string `json:"cubbyOffline,omitzero"`
 }
 
 // EntryInfo is one file as POST /files answers it.

@@ -170,7 +170,7 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		c.fault(field+".port", strconv.Itoa(h.Port), errors.New("a port is a number between 1 and 65535"))
 		return
 	}
-	if len(h.Headers) == 0 && h.Missing == "" {
+	if len(h.Headers) == 0 {
 		c.fault(field+".headers", h.Host, errors.New("it has no headers"))
 		return
 	}
@@ -193,8 +193,7 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		}
 		seen[lower(header)] = true
 	}
-	c.p.headers[key] = &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers),
-		Secrets: slices.Clone(h.Secrets), Missing: h.Missing}
+	c.p.headers[key] = &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers)}
 	c.p.headerNames[name] = true
 }
 
@@ -308,10 +307,6 @@ func (p *Policy) Host(name string, port uint16, proto Proto) Decision {
 	if name == HostName && !p.hostPorts[int(port)] {
 		return Decision{Reason: target + " is a port of this machine that its owner has not named: only the owner can open it"}
 	}
-	if h := p.headers[hostPort{name, port}]; h != nil && h.Missing != "" {
-		return Decision{Rule: h.Host, Reason: fmt.Sprintf("the headers of %s need the secret %q, which is not there: set it, or change the rule",
-			target, clip.Ellipsis(h.Missing, maxQuoted))}
-	}
 	if rule, ok := p.allow.names.find(name, port); ok {
 		return Decision{Allowed: true, Rule: rule, Reason: "a rule allows " + target}
 	}
@@ -323,6 +318,23 @@ func (p *Policy) Host(name string, port uint16, proto Proto) Decision {
 		return Decision{Allowed: true, Reason: "the network is open"}
 	}
 	return p.closed(target, suggest(name, port, target))
+}
+
+// Question says why a canonical name is refused by Name, and which entry would have it
+// answered.
+func (p *Policy) Question(name string) Decision {
+	if name == HostName {
+		return Decision{Reason: name + " is this machine, of which its owner has opened no port: only the owner can"}
+	}
+	d := p.Host(name, 443, TCP) // the port is not known: nobody has named one yet
+	switch {
+	case d.Allowed || d.Entry == "":
+		return Decision{Rule: d.Rule, Reason: d.Reason}
+	case d.Rule != "":
+		return Decision{Rule: d.Rule, Entry: name,
+			Reason: fmt.Sprintf("a rule denies %s: take %q out of deny, or put %s into allow", name, d.Rule, name)}
+	}
+	return p.closed(name, suggest(name, 443, name))
 }
 
 // Addr decides about a flow to an address, as Dial does.

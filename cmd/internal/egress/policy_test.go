@@ -250,6 +250,10 @@ func TestReasons(t *testing.T) {
 				"by naming the address itself (reach 169.254.169.254:80)"},
 		{open.Addr(netip.MustParseAddrPort("224.0.0.251:5353"), UDP), "", "", "224.0.0.251 is multicast (RFC 5771) and cannot be reached"},
 		{open.Host("example.com", 443, UDP), "", "", "example.com:443 over UDP is QUIC, which is refused: clients use TCP then"},
+		{p.Question("pypi.org"), "", "@pypi", "the network is closed and no rule allows pypi.org: allow @pypi to open it"},
+		{p.Question("example.com"), "", "example.com", "the network is closed and no rule allows example.com: allow example.com to open it"},
+		{p.Question("a.evil.com"), "*.evil.com", "a.evil.com", `a rule denies a.evil.com: take "*.evil.com" out of deny, or put a.evil.com into allow`},
+		{p.Question(HostName), "", "", HostName + " is this machine, of which its owner has opened no port: only the owner can"},
 	} {
 		if test.got.Rule != test.rule || test.got.Entry != test.entry || test.got.Reason != test.reason {
 			t.Errorf("%+v, want %q %q %q", test.got, test.rule, test.entry, test.reason)
@@ -264,6 +268,13 @@ func TestEntriesOpenWhatTheyAreSuggestedFor(t *testing.T) {
 		d := closed.Host(name, 443, TCP)
 		opened := compile(t, Rules{Allow: []string{d.Entry}, Deny: []string{"evil.com"}}, Operator{})
 		if !opened.Host(name, 443, TCP).Allowed {
+			t.Errorf("%q does not open %s", d.Entry, name)
+		}
+	}
+	for _, name := range []string{"pypi.org", "a.example.com", "evil.com"} {
+		d := closed.Question(name)
+		opened := compile(t, Rules{Allow: []string{d.Entry}, Deny: []string{"evil.com"}}, Operator{})
+		if opened.Name(name) == Refused {
 			t.Errorf("%q does not open %s", d.Entry, name)
 		}
 	}

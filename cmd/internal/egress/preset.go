@@ -51,6 +51,18 @@ func Presets() []string {
 	return names
 }
 
+// ReachesPreset says whether the policy allows one of a preset's hosts at least. The
+// name has no @.
+func (p *Policy) ReachesPreset(name string) bool {
+	for _, host := range presets[name] {
+		e, err := parseEntry(host)
+		if err == nil && !e.below && p.Host(e.name, e.ports.low, TCP).Allowed {
+			return true
+		}
+	}
+	return false
+}
+
 // presetOf finds the preset that names a host and port itself.
 var presetOf = sync.OnceValue(func() map[hostPort]string {
 	out := map[hostPort]string{}

@@ -192,27 +192,19 @@ func (f *flow) openTLS(p *egress.Policy, rule *egress.HeaderRule, c *inner, up n
 	})
 }
 
-// minSecret is the length from which a value, or a word of it, is taken for a secret, in
-// bytes: a shorter one would be found in answers that have nothing to do with it.
+// minSecret is the length from which a word of a header's value is taken for a secret
+// of its own, in bytes.
 const minSecret = 8
 
-// secrets are what must not come back to the sandbox: the values of a rule, what
-// follows a scheme such as "Bearer" in one, and the secrets that were put into them.
+// secrets are what must not come back to the sandbox: the values of a rule, and what
+// follows a scheme such as "Bearer" in one.
 func secrets(rule *egress.HeaderRule) [][]byte {
 	var all [][]byte
-	add := func(value string) {
-		if len(value) >= minSecret {
-			all = append(all, []byte(value))
-		}
-	}
 	for _, value := range rule.Headers {
-		add(value)
-		if _, rest, ok := strings.Cut(value, " "); ok {
-			add(rest)
+		all = append(all, []byte(value))
+		if _, rest, ok := strings.Cut(value, " "); ok && len(rest) >= minSecret {
+			all = append(all, []byte(rest))
 		}
-	}
-	for _, secret := range rule.Secrets {
-		add(secret)
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gateway/dns"
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 )
 
 const (
@@ -31,6 +32,8 @@ const (
 	idleStack = 2 * time.Minute
 	// toldPerSecond and toldAtOnce bound what is told of a sandbox's flows.
 	toldPerSecond, toldAtOnce = 200, 1000
+	// sameQuestion is for how long a question that is repeated is the same one.
+	sameQuestion = time.Second
 	// pingsPerSecond bounds the answers to what cannot go out.
 	pingsPerSecond = 100
 )
@@ -59,7 +62,10 @@ type sandbox struct {
 	closed  bool
 	flows   map[*flow]struct{}
 	buffers int64 // bytes of big buffers that are left
-	running sync.WaitGroup
+	// The name of the last question that was refused, and when.
+	refusedName string
+	refusedAt   time.Time
+	running     sync.WaitGroup
 }
 
 func newSandbox(g *Gateway, id string, c *card, p *egress.Policy) *sandbox {
@@ -77,6 +83,7 @@ func newSandbox(g *Gateway, id string, c *card, p *egress.Policy) *sandbox {
 	}
 	s.policy.Store(p)
 	s.names = g.resolver.View(s.policy.Load)
+	s.names.Refused = s.refuseName
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	go s.serve()
 	return s
@@ -281,12 +288,29 @@ func (f *flow) allowed(d egress.Decision) {
 }
 
 func (f *flow) refused(d egress.Decision) {
-	f.sandbox.tell(f.told(false, d.Rule, d.Reason))
+	told := f.told(false, d.Rule, d.Reason)
+	told.Entry = d.Entry
+	f.sandbox.tell(told)
 }
 
 // refuse tells of a flow that never began.
 func (s *sandbox) refuse(t target, d egress.Decision) {
-	s.tell(Flow{Sandbox: s.id, Time: time.Now(), Proto: t.proto, Host: t.name, Addr: t.addr, Rule: d.Rule, Reason: d.Reason})
+	s.tell(Flow{Sandbox: s.id, Time: time.Now(), Proto: t.proto, Host: t.name, Addr: t.addr, Rule: d.Rule, Reason: d.Reason, Entry: d.Entry})
+}
+
+// nameServer is the one that resolvers inside are told.
+var nameServer = netip.MustParseAddr(engine.NetGateway)
+
+// refuseName tells of a question about a name that is not answered. Resolvers ask about
+// each name several times.
+func (s *sandbox) refuseName(name string) {
+	s.mu.Lock()
+	again := s.refusedName == name && time.Since(s.refusedAt) < sameQuestion
+	s.refusedName, s.refusedAt = name, time.Now()
+	s.mu.Unlock()
+	if p := s.policy.Load(); p != nil && !again {
+		s.refuse(target{addr: netip.AddrPortFrom(nameServer, dnsPort), name: name, proto: egress.UDP}, p.Question(name))
+	}
 }
 
 func (s *sandbox) tell(f Flow) {

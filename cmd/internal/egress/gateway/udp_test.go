@@ -160,3 +160,35 @@ func hasAddress(t *testing.T, answer []byte, want netip.Addr) {
 		t.Errorf("%v", m)
 	}
 }
+
+// TestRefusedName: what is asked for and does not exist is told, once for the questions
+// that a resolver asks about one name.
+func TestRefusedName(t *testing.T) {
+	g, told := newGateway(t, Config{})
+	b := newBox(t, g, "a", policy(t, g, egress.Rules{}))
+	c := b.udp(netip.MustParseAddrPort("10.88.0.1:53"))
+	for _, name := range []string{"pypi.org.", "pypi.org.", "PyPI.org.", "other.test.", "nodots."} {
+		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			q, err := new(dns.Msg).SetQuestion(name, kind).Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write(q); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 4096)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	told.wait(t, func(f Flow) bool { return f.Host == "other.test" })
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	if len(told.all) != 2 {
+		t.Errorf("%d flows: %+v", len(told.all), told.all)
+	}
+	f := told.all[0]
+	if f.Sandbox != "a" || f.Host != "pypi.org" || f.Allowed || f.Entry != "@pypi" || f.Addr.String() != "10.88.0.1:53" || f.Proto != egress.UDP {
+		t.Errorf("%+v", f)
+	}
+}

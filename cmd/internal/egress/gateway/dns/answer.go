@@ -94,6 +94,9 @@ func (v *View) answer(ctx context.Context, asked dns.Question) answer {
 	resolution := policy.Name(name)
 	switch {
 	case resolution == egress.Refused:
+		if v.Refused != nil {
+			v.Refused(name)
+		}
 		return blocked()
 	case name == egress.HostName, resolution == egress.Pinned:
 		return v.pinned(ctx, name, asked)

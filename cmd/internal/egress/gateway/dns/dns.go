@@ -92,6 +92,11 @@ func New(c Config) *Resolver {
 // for it, what was looked up for it, and its share of questions. It may be used by several
 // goroutines at once, and holds nothing that has to be closed.
 type View struct {
+	// Refused is told the canonical names of questions that the policy does not let be
+	// answered; nil is for none. It is set before the first question, and called by
+	// several goroutines at once.
+	Refused func(name string)
+
 	resolver  *Resolver
 	policy    func() *egress.Policy
 	questions *rate.Limiter
