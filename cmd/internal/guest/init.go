@@ -15,6 +15,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestversion"
+	"github.com/cubby-sandbox/cubby/cmd/internal/offline"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -93,6 +94,11 @@ func (g *Guest) apply(next *settings.Settings) error {
 		// Goroutines that wake each other across threads cost calls into the
 		// sandbox's kernel: on one processor, a quarter of a stream's time.
 		runtime.GOMAXPROCS(min(runtime.NumCPU(), int(math.Ceil(next.Limits.CPUs))))
+	}
+	if g.settings.Config.Init {
+		if err := offline.Change(now.Offline, next.Offline); err != nil {
+			return fmt.Errorf("what programs are told of registries: %w", err)
+		}
 	}
 	g.commands.Bound(next.Limits.PIDs)
 	g.settings.Set(next)

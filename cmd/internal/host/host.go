@@ -55,9 +55,7 @@ type Config struct {
 	// OpenNetwork is for sandboxes whose client does not say what network it wants:
 	// they may connect to everything that is public.
 	OpenNetwork bool
-	// Secrets are those that teams' rules refer to; nil: there are none.
-	Secrets Secrets
-	Logger  *slog.Logger // nil discards
+	Logger      *slog.Logger // nil discards
 }
 
 // MaxTimeout is the longest life a sandbox may ask for at a time.
@@ -89,7 +87,6 @@ type Host struct {
 	public    map[string]*Sandbox            // by public id
 	tokens    map[[sha256.Size]byte]*Sandbox // by the hash of the access token
 	taken     int                            // sandboxes that have, are to have or had just now a machine
-	carded    map[*Sandbox]struct{}          // that have a network card, or are about to get one
 	used      map[string]templateUse         // by template
 	ended     map[string]tombstone           // by id
 	order     []string                       // of ended, oldest first
@@ -130,7 +127,7 @@ func New(cfg Config) *Host {
 	h := &Host{
 		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots), started: time.Now().UTC(), keeps: keeps,
 		sandboxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{},
-		carded: map[*Sandbox]struct{}{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
+		used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h

@@ -23,9 +23,13 @@ const guestTimeout = 20 * time.Second
 // other values.
 func (m *machine) greet(ctx context.Context) error {
 	s := m.s
+	offline, err := s.offline()
+	if err != nil {
+		return err
+	}
 	body, err := json.Marshal(protocol.InitRequest{
 		HostToken: s.hostToken, AccessToken: s.Token, EnvVars: s.Env, DefaultUser: protocol.DefaultUser, DefaultWorkdir: protocol.DefaultHome,
-		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: s.Warm,
+		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: s.Warm, Offline: offline,
 	})
 	if err != nil {
 		return err

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/offline"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -160,5 +162,42 @@ func TestFlows(t *testing.T) {
 	}
 	if _, err := h.Flows(t.Context(), "b", s.ID); !is(err, ErrNotFound) {
 		t.Errorf("another team's: %v", err)
+	}
+}
+
+// TestOffline: the guest is told which registries the rules do not reach, at the start,
+// when they change and after a pause; a change that changes nothing of that says nothing.
+func TestOffline(t *testing.T) {
+	eng := &hosttest.Engine{}
+	h := newHost(t, eng, func(cfg *Config) { cfg.Networks, cfg.ImageDir = &cards{rules: map[string]egress.Rules{}}, t.TempDir() })
+	s := mustCreate(t, h, 60)
+	defer s.Kill()
+	told := func() protocol.InitRequest {
+		machines := eng.Machines()
+		return machines[len(machines)-1].Init()
+	}
+	if got := told(); !slices.Equal(got.Offline, offline.Registries) {
+		t.Errorf("closed: %q", got.Offline)
+	}
+	yes := true
+	for _, test := range []struct {
+		change NetworkRequest
+		want   []string
+		again  bool // it is told again
+	}{
+		{NetworkRequest{Network: &protocol.Network{AllowOut: []string{"@pypi"}, DenyOut: []string{"0.0.0.0/0"}}}, []string{"npm", "debian"}, true},
+		{NetworkRequest{Network: &protocol.Network{AllowOut: []string{"@pypi", "a.com"}, DenyOut: []string{"0.0.0.0/0"}}}, nil, false},
+		{NetworkRequest{AllowInternetAccess: &yes}, []string{}, true},
+		{NetworkRequest{AllowInternetAccess: &yes, Network: &protocol.Network{DenyOut: []string{"192.0.2.0/24"}}}, nil, false},
+		{NetworkRequest{}, offline.Registries, true},
+	} {
+		machines := eng.Machines()
+		machines[len(machines)-1].Forget()
+		if err := s.SetNetwork(t.Context(), test.change); err != nil {
+			t.Fatal(err)
+		}
+		if got := told().Offline; (got != nil) != test.again || !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %q", test.change, got)
+		}
 	}
 }

@@ -40,8 +40,9 @@ func (c *composer) authority(pem []byte) []string {
 			c.bind(c.dir+certificatesPath, path)
 		}
 	}
-	env := []string{"NODE_EXTRA_CA_CERTS=" + authorityPath}
-	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
+	// Node has a list of its own, where an authority of the host's owner is missing.
+	var env []string
+	for _, name := range []string{"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
 		env = append(env, name+"="+certificatesPath)
 	}
 	return env

@@ -95,7 +95,7 @@ func Compose(ctx context.Context, dir string, tc Toolchain, add Additions) (Root
 	}
 	c := &composer{dir: dir}
 	c.build(tc, programs, root.Path, add.NameServer)
-	root.Env = c.authority(add.Authority)
+	root.Env = append(c.authority(add.Authority), npmEnv...)
 	if c.err != nil {
 		return Root{}, errors.Join(fmt.Errorf("composing the root filesystem: %w", c.err), root.Close())
 	}

@@ -1,10 +1,16 @@
 package template
 
 import (
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/offline"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Folders of the template's own programs. Those in wrapperDir are found before the
@@ -14,29 +20,20 @@ const (
 	fallbackDir = "/.cubby/fallback"
 )
 
-// NetworkFile says inside a sandbox whether it has a network: "closed" on its first
-// line, and then a sentence for whoever wanted one. Without the file, or with another
-// first line, nobody is told anything. What programs read of it besides is in
-// [PipClosedFile]: a sandbox whose network is open has neither.
-const NetworkFile = "/etc/cubby/network"
-
-// PipClosedFile is pip's configuration for a sandbox without a network: an address that
-// says why, in every form in which pip is called. It is tried twice, for pip's errors
-// name no cause: only its warning before the second attempt says that no connection
-// was made. There is no pause between the two.
-const PipClosedFile = "/etc/xdg/pip/pip.conf"
-
-const networkClosed = "closed\nThe network of this sandbox is closed: nothing can be downloaded. " +
-	"Use what is installed, or install from files that are in the sandbox.\n"
-
-const pipClosed = "[global]\nretries = 1\nindex-url = https://the-network-of-this-sandbox-is-closed.invalid/simple\n"
-
 // pipConf lets pip install into the user's own folder, as in E2B's template: what
 // belongs to the distribution is read-only here.
 const pipConf = "[global]\nbreak-system-packages = true\ndisable-pip-version-check = true\n"
 
-// downloaders are programs that want the network, those of Python apart.
-var downloaders = []string{"npm", "pnpm", "yarn", "uv", "apt", "apt-get"}
+// downloaders are programs that want a registry of package offline, pip apart.
+var downloaders = map[string]string{"npm": "npm", "pnpm": "npm", "yarn": "npm", "uv": "pypi", "apt": "debian", "apt-get": "debian"}
+
+// localDir is where users' own programs and packages are: pip's by default, and npm's
+// by npmEnv.
+const localDir = protocol.DefaultHome + "/.local"
+
+// npmEnv has npm install what is global below the home, as the host's own folder is
+// read-only.
+var npmEnv = []string{"NPM_CONFIG_GLOBALCONFIG=" + offline.NpmFile, "NPM_CONFIG_PREFIX=" + localDir}
 
 // tools provides `python` and `pip` where the toolchain has only python3, and wraps
 // what installs packages: a failure without a network says that there is none.
@@ -44,10 +41,11 @@ func (c *composer) tools(tc Toolchain, searchPath string) {
 	c.mkdir(wrapperDir, 0o755)
 	c.mkdir(fallbackDir, 0o755)
 	c.mkdir(FontDir, 0o777)
-	c.mkdirAll(path.Dir(NetworkFile))
-	c.write(NetworkFile, networkClosed, 0o644)
-	c.mkdirAll(path.Dir(PipClosedFile))
-	c.write(PipClosedFile, pipClosed, 0o644)
+	closed := offline.Files(offline.Registries) // the guest changes it
+	for _, name := range slices.Sorted(maps.Keys(closed)) {
+		c.mkdirAll(path.Dir(name))
+		c.write(name, closed[name], 0o644)
+	}
 	c.write("/etc/pip.conf", pipConf, 0o644)
 
 	var folders []string
@@ -56,9 +54,9 @@ func (c *composer) tools(tc Toolchain, searchPath string) {
 			folders = append(folders, dir)
 		}
 	}
-	for _, name := range downloaders {
+	for name, registry := range downloaders {
 		if real := c.lookUp(name, folders); real != "" {
-			c.write(path.Join(wrapperDir, name), wrapper(quoteShell(real)), 0o755)
+			c.write(path.Join(wrapperDir, name), wrapper(quoteShell(real), registry), 0o755)
 		}
 	}
 	python := tc.Python.Path
@@ -71,13 +69,25 @@ func (c *composer) tools(tc Toolchain, searchPath string) {
 	}
 	// The pip of this Python, whatever other there is on PATH.
 	for _, name := range []string{"pip", "pip3"} {
-		program := quoteShell(python) + " -m pip"
-		if real := c.lookUp(name, []string{filepath.Dir(python)}); real != "" {
-			program = quoteShell(real)
-		}
-		c.write(path.Join(wrapperDir, name), wrapper(program), 0o755)
+		c.write(path.Join(wrapperDir, name), wrapper(quoteShell(python)+" -m pip", "pypi"), 0o755)
 	}
+	c.mkdirAll(userSite(python))
 }
+
+// userSite is where pip installs to for users. It is there before a kernel starts: Python
+// looks there for packages only if it is. Other Pythons than CPython, and those whose
+// name does not tell the version, have the user's folder alone; kernels of these look
+// again after each call.
+func userSite(python string) string {
+	if real, err := filepath.EvalSymlinks(python); err == nil {
+		if m := pythonName.FindStringSubmatch(filepath.Base(real)); m != nil {
+			return path.Join(localDir, "lib", m[0], "site-packages")
+		}
+	}
+	return localDir
+}
+
+var pythonName = regexp.MustCompile(`^python3\.[0-9]+t?$`)
 
 // lookUp returns the path of a program inside, "" if it is in none of the folders.
 func (c *composer) lookUp(name string, folders []string) string {
@@ -90,19 +100,18 @@ func (c *composer) lookUp(name string, folders []string) string {
 }
 
 // wrapper is a script that runs a program, and after a failure to install something
-// says that the network is closed, if it is.
-func wrapper(program string) string {
+// says that the network does not reach the registry, if it does not.
+func wrapper(program, registry string) string {
 	return `#!/bin/sh
-{ read -r state && read -r words; } 2>/dev/null <` + NetworkFile + `
-if [ "$state" = closed ]; then # npm tries again for more than a minute
-	: "${npm_config_fetch_retries:=0}" "${npm_config_audit:=false}"
-	export npm_config_fetch_retries npm_config_audit
-fi
 ` + program + ` "$@"
 status=$?
+[ "$status" -ne 0 ] || exit 0
 case " $* " in
 *" install "* | *" i "* | *" ci "* | *" add "* | *" download "* | *" update "* | *" upgrade "* | *" sync "*)
-	if [ "$status" -ne 0 ] && [ "$state" = closed ]; then printf '%s\n' "$words" >&2; fi
+	{ read -r closed && read -r words; } 2>/dev/null <` + offline.NetworkFile + `
+	case " $closed " in
+	*" ` + registry + ` "*) printf '%s\n' "$words" >&2 ;;
+	esac
 	;;
 esac
 exit "$status"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from python import kernel
 
 MISSING = object()
-NETWORK_FILE = "/etc/cubby/network"  # "closed" and a sentence about it, or not there
+NETWORK_FILE = "/etc/cubby/network"  # registries that are not reached, and a sentence; or not there
 
 
 class UsageError(Exception):
@@ -76,10 +76,10 @@ def after(command, status):
     if status and re.search(r"\s(install|download)\s", command):
         try:
             with open(NETWORK_FILE, encoding="utf-8") as f:
-                state, words = f.read(4096).split("\n")[:2]
+                closed, words = f.read(4096).split("\n")[:2]
         except (OSError, ValueError):
             return
-        if state == "closed":
+        if "pypi" in closed.split():
             kernel.complain(words)
 
 

@@ -7,8 +7,10 @@ package pid1
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +26,14 @@ func Prepare(cfg settings.Config) (groups string, err error) {
 	// The token is in our memory, and the code may become root.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	_ = syscall.Umask(0o022)
-	if err := os.Chown(cfg.Home, int(cfg.UID), int(cfg.GID)); err != nil {
+	// Besides the home itself that is the folder of its user's packages.
+	err = filepath.WalkDir(cfg.Home, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(cfg.UID), int(cfg.GID))
+	})
+	if err != nil {
 		return "", fmt.Errorf("own the home folder: %w", err)
 	}
 	limits := map[int]syscall.Rlimit{

@@ -18,6 +18,7 @@ type Settings struct {
 	Workdir   string // empty is the home
 	Identity  Identity
 	Limits    protocol.Limits // zero ones are unknown
+	Offline   []string        // registries that are not reached
 }
 
 // Identity is who the sandbox is, as its code is told; what is empty it is not
@@ -53,6 +54,9 @@ func (s Settings) With(req protocol.InitRequest) *Settings {
 	}
 	if req.EnvVars != nil {
 		s.Env = req.EnvVars
+	}
+	if req.Offline != nil {
+		s.Offline = req.Offline
 	}
 	for _, l := range []struct{ to, value *int }{
 		{&s.Limits.MemoryMB, &req.Limits.MemoryMB}, {&s.Limits.DiskMB, &req.Limits.DiskMB}, {&s.Limits.PIDs, &req.Limits.PIDs},

@@ -122,6 +122,13 @@ func (m *Machine) Init() protocol.InitRequest {
 	return m.init
 }
 
+// Forget forgets what the host told the guest last, but not its token.
+func (m *Machine) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.init = protocol.InitRequest{HostToken: m.init.HostToken}
+}
+
 // Memory is what the machine remembers: what SetMemory said, or its image.
 func (m *Machine) Memory() string {
 	m.mu.Lock()
