@@ -95,7 +95,7 @@ func newServe(std stdio, program engineProgram) *cobra.Command {
 	fl.Var(&f.net, handshake.FlagNet, "what sandboxes may connect to whose clients do not say")
 	f.owner.Register(cmd)
 	fl.StringVar(&f.proxy, handshake.FlagProxy, "",
-		"lead connections through the SOCKS5 proxy of the environment variable `ENVVAR`, socks5://[user:password@]host:port")
+		"lead connections through the proxy of the environment variable `ENVVAR`, socks5://[user:password@]host:port or http://…")
 	fl.BoolVar(&f.resolves, handshake.FlagResolves, false, "the proxy resolves names, and keeps sandboxes from private addresses")
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")

@@ -65,7 +65,8 @@ func openNetwork(opts *Options, key *secret.Key, cgroups *cgroup.Manager) (*netw
 	servers := nameServers(opts.Logger)
 	opts.Network.Operator.Resolvers = servers
 	n.process = gatewayproc.Start(gatewayproc.Config{
-		Operator: opts.Network.Operator, Authority: authority.PEM(), Roots: systemRoots(), Group: n.group, Logger: opts.Logger, OnFlow: func(f egress.Flow) {
+		Operator: opts.Network.Operator, Authority: authority.PEM(), Roots: systemRoots(), Group: n.group, Logger: opts.Logger,
+		OnFlow: func(f egress.Flow) {
 			if h := n.host.Load(); h != nil {
 				h.RecordFlow(f)
 			}

@@ -125,6 +125,24 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+func TestNetwork(t *testing.T) {
+	const certificates = "/etc/ssl/certs/ca-certificates.crt"
+	for _, tt := range []struct {
+		name           string
+		files          map[string]string
+		status         Status
+		detail, remedy string
+	}{
+		{"as usual", map[string]string{"/etc/resolv.conf": "# c\nsearch x\nnameserver 192.0.2.53\nnameserver ::1\n", certificates: "x"},
+			OK, "asked of 192.0.2.53, ::1", ""},
+		{"no name server", map[string]string{"/etc/resolv.conf": "nameserver\nnameserver x\n", certificates: "x"}, Warn, "no names", "nameserver ADDRESS"},
+		{"no file", map[string]string{certificates: "x"}, Warn, "no names", "nameserver ADDRESS"},
+		{"no certificates", map[string]string{"/etc/resolv.conf": "nameserver 192.0.2.53\n"}, Warn, "no certificates", "ca-certificates"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { expect(t, machine(t, tt.files).network(), tt.status, tt.detail, tt.remedy) })
+	}
+}
+
 func TestLimits(t *testing.T) {
 	tight := &fault.Error{Err: errors.New("at most 128 open files are allowed here"), Hint: "raise it: `ulimit -n 4096`"}
 	expect(t, limits(nil, 1<<20), OK, "as many sandboxes as memory holds", "")
@@ -210,7 +228,7 @@ func TestExamine(t *testing.T) {
 			expect(t, c, Fail, "gvisor v1.2 cannot run here: no luck [2J", "")
 		}
 	}
-	want := []string{"kernel", "engine", "user namespaces", "control groups", "python", "node", "bash", "disk", "process limits", "kernel settings"}
+	want := []string{"kernel", "engine", "user namespaces", "control groups", "python", "node", "bash", "disk", "network", "process limits", "kernel settings"}
 	if !slices.Equal(names, want) {
 		t.Errorf("checks %v", names)
 	}

@@ -68,6 +68,7 @@ func Examine(ctx context.Context, opts Options) Report {
 	r.LimitsNotEnforced = append(r.LimitsNotEnforced, unenforced...)
 	toolchain(ctx, &r, opts.Template)
 	r.add(disk(opts.DiskDir))
+	r.add(h.network())
 	r.add(limits(rlimit.Check(), rlimit.MostSandboxes()))
 	r.add(h.settings())
 	return r

@@ -74,9 +74,11 @@ func (h HeaderRule) port() int {
 	return h.Port
 }
 
-// Proxy is a SOCKS5 server that flows are led through. Its password is a secret:
-// fmt and slog do not show it.
+// Proxy is a server that flows are led through: one of SOCKS5 (RFC 1928), as E2B's are,
+// or one of HTTP that knows CONNECT (RFC 9110, 9.3.6). Its password is a secret: fmt
+// and slog do not show it.
 type Proxy struct {
+	HTTP     bool   `json:"http,omitempty"`
 	Address  string `json:"address"` // host:port
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`

@@ -3,12 +3,19 @@
 package gateway
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
+	"time"
 
 	"golang.org/x/net/proxy"
 
@@ -69,6 +76,12 @@ func (f *flow) firstProxy(ctx context.Context, p *egress.Policy, owners, own *eg
 
 // throughProxy makes c, a connection to a proxy, one to another host and port.
 func throughProxy(ctx context.Context, c net.Conn, by *egress.Proxy, to string) error {
+	if by.HTTP {
+		if err := connectHTTP(ctx, c, by, to); err != nil {
+			return fmt.Errorf("%w does not connect to %s: %w", errProxy, to, err)
+		}
+		return nil
+	}
 	var auth *proxy.Auth
 	if by.Username != "" {
 		auth = &proxy.Auth{User: by.Username, Password: by.Password}
@@ -79,6 +92,47 @@ func throughProxy(ctx context.Context, c net.Conn, by *egress.Proxy, to string) 
 	}
 	if _, err := socks.(proxy.ContextDialer).DialContext(ctx, "tcp", to); err != nil {
 		return fmt.Errorf("%w does not connect to %s: %w", errProxy, to, err)
+	}
+	return nil
+}
+
+// maxConnectAnswer bounds the head of a proxy's answer, in bytes.
+const maxConnectAnswer = 16 << 10
+
+// connectHTTP asks an HTTP proxy for a connection (RFC 9110, 9.3.6).
+func connectHTTP(ctx context.Context, c net.Conn, by *egress.Proxy, to string) (err error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+	}()
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: to}, Host: to, Header: http.Header{"User-Agent": nil}}
+	if by.Username != "" {
+		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(by.Username+":"+by.Password)))
+	}
+	if err := req.Write(c); err != nil {
+		return err
+	}
+	// Byte by byte: what follows the head is the host's.
+	var head []byte
+	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+		if len(head) == maxConnectAnswer {
+			return errors.New("its answer has no end")
+		}
+		var b [1]byte
+		if _, err := io.ReadFull(c, b[:]); err != nil {
+			return err
+		}
+		head = append(head, b[0])
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(head)), req)
+	if err != nil {
+		return errors.New("its answer is none of HTTP")
+	}
+	answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("it answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
 	return nil
 }

@@ -3,15 +3,19 @@
 package gateway
 
 import (
+	"bufio"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 )
@@ -71,6 +75,87 @@ func socks(t *testing.T, at, test netip.Addr) (addr netip.AddrPort, asked func()
 	}
 }
 
+// tunnel runs an HTTP proxy with CONNECT, which asks, connects and tells like socks.
+func tunnel(t *testing.T, at, test netip.Addr) (addr netip.AddrPort, asked func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	addr = serve(t, at, func(c *net.TCPConn) {
+		answer := func(status string) { _, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\n\r\n") }
+		in := bufio.NewReader(c)
+		r, err := http.ReadRequest(in)
+		if err != nil || r.Method != http.MethodConnect {
+			answer("400 Bad Request")
+			return
+		}
+		r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
+		if name, password, _ := r.BasicAuth(); name != "user" || password != "secret" {
+			answer("407 Proxy Authentication Required")
+			return
+		}
+		mu.Lock()
+		all = append(all, r.Host)
+		mu.Unlock()
+		host, port, _ := net.SplitHostPort(r.Host)
+		if strings.HasSuffix(host, ".test") {
+			host = test.String()
+		}
+		up, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			answer("502 Bad Gateway")
+			return
+		}
+		defer up.Close()
+		answer("200 OK")
+		go func() {
+			_, _ = io.Copy(up, in)
+			_ = up.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(c, up)
+	})
+	return addr, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// TestConnectAnswers: what an HTTP proxy says instead of connecting is an error that does
+// not hang, and shows nothing that it should not.
+func TestConnectAnswers(t *testing.T) {
+	for name, test := range map[string]struct{ says, want string }{
+		"refused":          {"HTTP/1.1 403 Forbidden\r\n\r\n", "403 Forbidden"},
+		"no HTTP":          {"SSH-2.0-x\r\n\r\n", "none of HTTP"},
+		"ends in the head": {"HTTP/1.1 200 OK\r\n", "EOF"},
+		"never ends":       {"HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", maxConnectAnswer), "no end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := net.Pipe()
+			defer a.Close()
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(b))
+				_, _ = io.WriteString(b, test.says)
+				b.Close()
+			}()
+			err := connectHTTP(t.Context(), a, &egress.Proxy{HTTP: true, Username: "user", Password: "hidden"}, "ok.test:1")
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hidden") {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("silent", func(t *testing.T) {
+		a, b := net.Pipe()
+		defer a.Close()
+		defer b.Close()
+		go func() { _, _ = http.ReadRequest(bufio.NewReader(b)) }()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := connectHTTP(ctx, a, &egress.Proxy{HTTP: true}, "ok.test:1"); err == nil {
+			t.Error("it is connected")
+		}
+	})
+}
+
 // TestProxy: connections go through the owner's proxy, and through it through the
 // sandbox's own, which are told addresses unless they resolve names.
 func TestProxy(t *testing.T) {
@@ -81,6 +166,7 @@ func TestProxy(t *testing.T) {
 	for name, test := range map[string]struct {
 		owners, sandboxes bool
 		resolves          bool
+		http              bool // the proxies are of HTTP
 		password          string
 		unreachable       bool   // the sandbox's proxy is where it may not reach
 		want              string // that a proxy is asked for at the end; empty: refused
@@ -90,15 +176,22 @@ func TestProxy(t *testing.T) {
 		"the sandbox's":               {sandboxes: true, password: "secret", want: own.String()},
 		"both":                        {owners: true, sandboxes: true, password: "secret", want: own.String()},
 		"a wrong password":            {owners: true, password: "wrong"},
+		"HTTP":                        {owners: true, http: true, password: "secret", want: own.String()},
+		"HTTP, which resolves":        {owners: true, http: true, resolves: true, password: "secret", want: "ok.test"},
+		"HTTP, a wrong password":      {owners: true, http: true, password: "wrong"},
 		"one that is closed to it":    {sandboxes: true, password: "secret", unreachable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first, askedFirst := socks(t, loopback, own)
-			second, askedSecond := socks(t, own, own)
+			proxy := socks
+			if test.http {
+				proxy = tunnel
+			}
+			first, askedFirst := proxy(t, loopback, own)
+			second, askedSecond := proxy(t, own, own)
 			op := egress.Operator{Reach: []string{own.String()}, Resolvers: []netip.AddrPort{resolver(t, names)}}
 			rules := egress.Rules{Allow: []string{"ok.test"}}
 			if test.owners { // may be anywhere
-				op.Proxy = &egress.Proxy{Address: first.String(), Username: "user", Password: test.password, Resolves: test.resolves}
+				op.Proxy = &egress.Proxy{HTTP: test.http, Address: first.String(), Username: "user", Password: test.password, Resolves: test.resolves}
 			}
 			if test.sandboxes {
 				rules.Proxy = &egress.Proxy{Address: second.String(), Username: "user", Password: test.password}

@@ -115,7 +115,7 @@ func (s *sandbox) serve() {
 			continue
 		}
 		if err != nil {
-			if !errors.Is(err, os.ErrClosed) && !errors.Is(err, io.EOF) {
+			if s.ctx.Err() == nil && !errors.Is(err, io.EOF) {
 				s.gateway.log.Warn("a sandbox's network card cannot be read", "sandbox", s.id, "err", err)
 			}
 			return

@@ -114,7 +114,8 @@ func filter() *seccomp.Program {
 	rules[unix.SYS_SOCKET] = socket
 	// Threads of this process, and signals to them.
 	const thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD | unix.CLONE_SYSVSEM
-	rules[unix.SYS_CLONE] = seccomp.PerArg{seccomp.MaskedEqual(^uintptr(unix.CLONE_SETTLS|unix.CLONE_PARENT_SETTID|unix.CLONE_CHILD_CLEARTID), thread)}
+	const besides = unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID
+	rules[unix.SYS_CLONE] = seccomp.PerArg{seccomp.MaskedEqual(^uintptr(besides), thread)}
 	// The runtime gives what it maps a name.
 	rules[unix.SYS_PRCTL] = seccomp.PerArg{seccomp.EqualTo(unix.PR_SET_VMA), seccomp.EqualTo(unix.PR_SET_VMA_ANON_NAME)}
 	self := uintptr(unix.Getpid())

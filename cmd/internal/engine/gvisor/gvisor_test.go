@@ -49,7 +49,9 @@ func newFixture(t *testing.T, debugLog string) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := template.Compose(t.Context(), filepath.Join(dir, "root"), tools, template.Additions{Guest: testenv.Guest(t), TypeScript: testenv.TypeScript(t)})
+	root, err := template.Compose(t.Context(), filepath.Join(dir, "root"), tools, template.Additions{
+		Guest: testenv.Guest(t), TypeScript: testenv.TypeScript(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
