@@ -41,6 +41,9 @@ type Config struct {
 	// HostPorts has TCP ports of this machine, on its loopback, that a sandbox's
 	// [cubby.Network] may allow as host.cubby.internal:PORT.
 	HostPorts []int
+	// Resolvers has the DNS servers by which sandboxes' names are resolved, as
+	// ADDRESS:PORT; without any, those of this machine's /etc/resolv.conf.
+	Resolvers []string
 	// Logger takes the child's log; nil discards it.
 	Logger *slog.Logger
 	// StopTimeout bounds how long Close waits for the child before it kills it;

@@ -24,6 +24,7 @@ const (
 	FlagLogFormat = "log-format"
 	FlagReach     = "reach"     // addresses that are not public and may be allowed nevertheless; any number
 	FlagHostPort  = "host-port" // ports of this machine that may be allowed; any number
+	FlagResolver  = "resolver"  // DNS servers, ADDRESS:PORT, instead of the computer's; any number
 	// Only of a server for others: what makes it one is the data folder.
 	FlagDataDir      = "data-dir"
 	FlagDomain       = "domain"

@@ -26,7 +26,7 @@ type Network struct {
 	// Open is for sandboxes whose client does not say: they may connect to
 	// everything that is public.
 	Open     bool
-	Operator egress.Operator // its Resolvers are the computer's
+	Operator egress.Operator // without Resolvers, those are the computer's
 }
 
 const (
@@ -62,8 +62,10 @@ func openNetwork(opts *Options, key *secret.Key, cgroups *cgroup.Manager) (*netw
 			opts.Logger.Warn("the network's gateway has no control group", "err", err)
 		}
 	}
-	servers := nameServers(opts.Logger)
-	opts.Network.Operator.Resolvers = servers
+	named := len(opts.Network.Operator.Resolvers) > 0
+	if !named {
+		opts.Network.Operator.Resolvers = nameServers(opts.Logger)
+	}
 	n.process = gatewayproc.Start(gatewayproc.Config{
 		Operator: opts.Network.Operator, Authority: authority.PEM(), Roots: systemRoots(), Group: n.group, Logger: opts.Logger,
 		OnFlow: func(f egress.Flow) {
@@ -72,7 +74,9 @@ func openNetwork(opts *Options, key *secret.Key, cgroups *cgroup.Manager) (*netw
 			}
 		},
 	})
-	go n.followNameServers(opts.Network.Operator, opts.Logger)
+	if !named {
+		go n.followNameServers(opts.Network.Operator, opts.Logger)
+	}
 	return n, nil
 }
 

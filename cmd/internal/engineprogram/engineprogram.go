@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strconv"
 	"syscall"
@@ -155,6 +156,11 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.Func(handshake.FlagHostPort, "", func(text string) error {
 		port, err := strconv.Atoi(text)
 		network.Operator.HostPorts = append(network.Operator.HostPorts, port)
+		return err
+	})
+	fl.Func(handshake.FlagResolver, "", func(text string) error {
+		at, err := netip.ParseAddrPort(text)
+		network.Operator.Resolvers = append(network.Operator.Resolvers, at)
 		return err
 	})
 	fl.Func(handshake.FlagTemplateID, "", func(id string) error {

@@ -4,6 +4,7 @@ package engineprogram
 
 import (
 	"io"
+	"net/netip"
 	"os"
 	"reflect"
 	"strings"
@@ -26,6 +27,9 @@ func TestNetworkFlags(t *testing.T) {
 		{[]string{"--net="}, child.Network{}, "neither open nor closed"},
 		{[]string{"--reach=10.0.0.0/8", "--reach=[fd00::1]:80", "--host-port=8080", "--host-port=9"},
 			child.Network{Operator: egress.Operator{Reach: []string{"10.0.0.0/8", "[fd00::1]:80"}, HostPorts: []int{8080, 9}}}, ""},
+		{[]string{"--resolver=127.0.0.1:5353", "--resolver=[::1]:53"}, child.Network{Operator: egress.Operator{
+			Resolvers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:5353"), netip.MustParseAddrPort("[::1]:53")}}}, ""},
+		{[]string{"--resolver=dns.example:53"}, child.Network{}, "invalid"},
 		{[]string{"--host-port=http"}, child.Network{}, "invalid"},
 		{[]string{"--upstream-proxy=THE_PROXY", "--proxy-resolves"},
 			child.Network{Operator: egress.Operator{Proxy: &egress.Proxy{Address: "p.example:1080", Username: "ann", Password: "hidden", Resolves: true}}}, ""},
