@@ -210,7 +210,7 @@ def flood(): time.sleep(3600)
 `},
 	{"answers that nobody reads", `
 kept = []
-for i in range(900):
+for i in range(300):
     try:
         s = socket.create_connection(("good.test", 8080), 10); s.sendall(b"GET /endless HTTP/1.1\r\nHost: good.test\r\n\r\n"); kept.append(s)
     except OSError: break

@@ -48,7 +48,7 @@ func serve() error {
 	debug.SetMemoryLimit(memoryLimit)
 	time.Local = time.UTC // another would be looked for in files
 	gvlog.SetLevel(gvlog.Warning)
-	w, err := newWire(os.NewFile(fdServer, "server"))
+	w, err := gatewaysWire(os.NewFile(fdServer, "server"))
 	if err != nil {
 		return err
 	}
@@ -160,5 +160,8 @@ func (s *serving) tell() {
 type logWriter struct{ wire *wire }
 
 func (w logWriter) Write(line []byte) (int, error) {
+	if len(line) > maxTold/2 {
+		line = []byte(`{"level":"WARN","msg":"a line that is too long for the log"}`)
+	}
 	return len(line), w.wire.send(&message{Op: opLog, Log: line}, nil)
 }

@@ -23,10 +23,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/hostuser"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
+	"github.com/cubby-sandbox/cubby/internal/clip"
 )
 
 // Config configures a Process. Only Operator is needed.
@@ -56,6 +58,10 @@ const (
 	lastPause  = 5 * time.Second
 	longLife   = 30 * time.Second
 )
+
+// updateTimeout is how long the process may take for a sandbox's new rules before it
+// counts as dead.
+const updateTimeout = 5 * time.Second
 
 // ErrUnknown is what a sandbox without a card is.
 var ErrUnknown = errors.New("the sandbox has no network card")
@@ -177,10 +183,19 @@ func (p *Process) Update(ctx context.Context, sandbox string, rules egress.Rules
 	seq, done := p.seq, make(chan error, 1)
 	p.waiting[seq] = done
 	p.send(&message{Op: opUpdate, Seq: seq, Sandbox: sandbox, Rules: &rules}, nil)
+	w := p.wire
 	p.mu.Unlock()
+	late := time.NewTimer(updateTimeout)
+	defer late.Stop()
 	select {
 	case err := <-done:
 		return err
+	case <-late.C:
+		// What it still lets pass is not known. It is killed, and the next one begins
+		// with these rules.
+		p.log.Error("the network's gateway did not take new rules in time", "sandbox_id", sandbox, "after", updateTimeout)
+		w.conn.Close()
+		return <-done
 	case <-ctx.Done():
 		p.mu.Lock()
 		delete(p.waiting, seq)
@@ -297,11 +312,12 @@ func (p *Process) once() error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	err = p.converse(w, cmd.Process.Pid)
-	// Its socket is closed: it ends by that, and else by force.
+	// What it has read of its messages nobody knows: only its end ends its flows.
 	_ = cmd.Process.Kill()
 	if waitErr := <-ended; waitErr != nil {
 		err = errors.Join(waitErr, err)
 	}
+	p.gone(w)
 	return err
 }
 
@@ -315,7 +331,7 @@ func (p *Process) converse(w *wire, pid int) error {
 		p.send(&message{Op: opAttach, Sandbox: sandbox, Rules: &c.rules}, c.end)
 	}
 	p.mu.Unlock()
-	defer p.gone(w)
+	lines := rate.NewLimiter(linesPerSecond, linesAtOnce)
 	for {
 		m, _, err := w.receive()
 		if err != nil {
@@ -331,12 +347,28 @@ func (p *Process) converse(w *wire, pid int) error {
 			p.answered(m)
 		case opFlow:
 			if m.Flow != nil && p.cfg.OnFlow != nil {
-				p.cfg.OnFlow(egress.Flow(*m.Flow))
+				p.cfg.OnFlow(bounded(egress.Flow(*m.Flow)))
 			}
 		case opLog:
-			logLine(p.log, m.Log)
+			if lines.Allow() {
+				logLine(p.log, m.Log)
+			}
 		}
 	}
+}
+
+// linesPerSecond and linesAtOnce bound what the process writes into the log.
+const linesPerSecond, linesAtOnce = 50, 500
+
+// maxText bounds each text of a flow that is kept, in bytes.
+const maxText = 1 << 10
+
+// bounded is a flow with short texts: many are kept.
+func bounded(f egress.Flow) egress.Flow {
+	for _, text := range []*string{&f.Host, &f.Rule, &f.Reason, &f.Entry} {
+		*text = clip.Ellipsis(*text, maxText)
+	}
+	return f
 }
 
 // answered hands an answer to who waits for it.
@@ -357,7 +389,7 @@ func (p *Process) answered(m *message) {
 	}
 }
 
-// gone forgets a process. Whoever waits for new rules has them: nothing is open any
+// gone forgets a process that has ended. Whoever waits for new rules has them: nothing is open any
 // more, and the next process begins with them.
 func (p *Process) gone(w *wire) {
 	p.mu.Lock()
@@ -379,7 +411,7 @@ func (p *Process) start() (_ *wire, _ *exec.Cmd, release func(), err error) {
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "server")
 	defer theirs.Close()
-	w, err := newWire(os.NewFile(uintptr(fds[0]), "gateway"))
+	w, err := serversWire(os.NewFile(uintptr(fds[0]), "gateway"))
 	if err != nil {
 		return nil, nil, nil, err
 	}

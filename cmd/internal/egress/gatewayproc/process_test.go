@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gateway"
 )
 
 func TestMain(m *testing.M) {
@@ -46,14 +47,16 @@ func start(t *testing.T, cfg Config) *Process {
 	return p
 }
 
-// kill sends the process a signal and returns which one that was.
+// kill sends the process a signal and returns which one that was. One that is stopped
+// has stopped then.
 func kill(t *testing.T, p *Process, signal unix.Signal) (pid int) {
 	t.Helper()
-	if pid = p.PID(); pid <= 0 { // 0 would be this test's own group
-		t.Fatal("there is no process")
-	}
+	waitFor(t, "the process", func() bool { pid = p.PID(); return pid > 0 }) // 0 would be this test's own group
 	if err := unix.Kill(pid, signal); err != nil {
 		t.Fatal(err)
+	}
+	if signal == unix.SIGSTOP {
+		waitFor(t, "the process to stop", func() bool { return strings.HasPrefix(fields(t, fmt.Sprintf("/proc/%d/status", pid))["State"], "T") })
 	}
 	return pid
 }
@@ -330,7 +333,7 @@ func FuzzWire(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := newWire(os.NewFile(uintptr(fds[0]), "a"))
+		w, err := gatewaysWire(os.NewFile(uintptr(fds[0]), "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,4 +373,101 @@ func tcpSYN(from, to [4]byte, fromPort, toPort uint16) []byte {
 	pseudo := append(append([]byte{}, p[12:20]...), 0, unix.IPPROTO_TCP, 0, 20)
 	checksum(36, 0, append(pseudo, p[20:]...))
 	return p
+}
+
+// hostile is a gateway that is somebody else's: it says what the test wants.
+func hostile(t *testing.T, cfg Config) (p *Process, theirs *wire, ended chan error) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := serversWire(os.NewFile(uintptr(fds[0]), "server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err = gatewaysWire(os.NewFile(uintptr(fds[1]), "gateway")); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	p = Start(cfg)
+	ended = make(chan error, 1)
+	go func() { ended <- p.converse(ours, 1) }()
+	t.Cleanup(func() {
+		theirs.close()
+		p.gone(ours)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, theirs, ended
+}
+
+// TestHostileGateway: whatever the process says, the server keeps neither descriptors
+// nor much memory, and believes nothing about sandboxes that it does not know.
+func TestHostileGateway(t *testing.T) {
+	var flows []egress.Flow
+	p, w, ended := hostile(t, Config{OnFlow: func(f egress.Flow) { flows = append(flows, f) }})
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	descriptors := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := descriptors()
+	long := strings.Repeat("x", 10<<10)
+	for range 200 {
+		for _, m := range []*message{
+			{Op: opDone, Seq: 7, Error: long}, {Op: opDone}, {Op: opUpdate, Sandbox: "i2"}, {Op: opDetach}, {Op: "?"}, {Op: opReady},
+			{Op: opFlow, Flow: &gateway.Flow{Sandbox: "nobody", Host: long, Reason: long}}, {Op: opFlow}, {Op: opLog}, {Op: opLog, Log: []byte(`{"msg":1}`)},
+		} {
+			if err := w.send(m, null); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	waitFor(t, "the last flow", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.ready })
+	if err := w.send(&message{Op: opFlow, Flow: &gateway.Flow{Host: long, Reason: strings.Repeat("y", maxTold)}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !strings.Contains(err.Error(), "bytes") {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("a message that is too long is read")
+	}
+	if after := descriptors(); after > before {
+		t.Errorf("%d descriptors, before it were %d", after, before)
+	}
+	if len(flows) != 200 {
+		t.Fatalf("%d flows", len(flows))
+	}
+	for _, f := range flows {
+		if len(f.Host) > maxText+len("…") || len(f.Reason) > maxText+len("…") {
+			t.Fatalf("texts of %d and %d bytes are kept", len(f.Host), len(f.Reason))
+		}
+	}
+}
+
+// TestUpdateOfAStoppedGateway: a process that does not take new rules is dead when the
+// call returns.
+func TestUpdateOfAStoppedGateway(t *testing.T) {
+	p := start(t, Config{})
+	attached(t, p, "i1")
+	pid := kill(t, p, unix.SIGSTOP)
+	if err := p.Update(t.Context(), "i1", egress.Rules{Allow: []string{"192.0.2.1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the process is there when its sandbox has new rules: %v", err)
+	}
+	waitFor(t, "another process", func() bool { return p.PID() != 0 && p.PID() != pid })
 }

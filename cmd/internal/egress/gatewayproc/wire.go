@@ -50,6 +50,8 @@ const (
 	// maxMessage bounds a message, in bytes: ten thousand rules and the
 	// certificates of every authority take less than 2 MB.
 	maxMessage = 16 << 20
+	// maxTold bounds a message from the gateway, in bytes: a flow, a line of its log.
+	maxTold = 32 << 10
 	// sendTimeout is how long the other side may leave a message unread before it
 	// counts as dead.
 	sendTimeout = 10 * time.Second
@@ -61,11 +63,19 @@ type wire struct {
 
 	sending sync.Mutex
 
+	limit  int // of a message that is received, in bytes
 	unread []byte
+	cards  bool       // descriptors may come; those that may not are closed
 	files  []*os.File // received, in their order, and not yet taken
 }
 
-func newWire(f *os.File) (*wire, error) {
+// serversWire is the server's end, and gatewaysWire the gateway's. The server believes
+// nothing that it is told: it takes short messages, and no descriptors.
+func serversWire(f *os.File) (*wire, error) { return newWire(f, maxTold, false) }
+
+func gatewaysWire(f *os.File) (*wire, error) { return newWire(f, maxMessage, true) }
+
+func newWire(f *os.File, limit int, cards bool) (*wire, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -76,7 +86,7 @@ func newWire(f *os.File) (*wire, error) {
 		c.Close()
 		return nil, errors.New("the gateway's socket is none of Unix")
 	}
-	return &wire{conn: u}, nil
+	return &wire{conn: u, limit: limit, cards: cards}, nil
 }
 
 // send writes a message, and with it the file if that is not nil.
@@ -129,7 +139,7 @@ func (w *wire) receive() (*message, *os.File, error) {
 		return nil, nil, err
 	}
 	n := binary.BigEndian.Uint32(head)
-	if n > maxMessage {
+	if n > uint32(w.limit) {
 		return nil, nil, fmt.Errorf("a message of %d bytes", n)
 	}
 	body, err := w.read(int(n))
@@ -153,8 +163,13 @@ func (w *wire) receive() (*message, *os.File, error) {
 
 // read returns the next n bytes, which are the caller's.
 func (w *wire) read(n int) ([]byte, error) {
+	if len(w.unread) >= n {
+		data := w.unread[:n:n]
+		w.unread = w.unread[n:]
+		return data, nil
+	}
 	buf := make([]byte, 64<<10)
-	rights := make([]byte, unix.CmsgSpace(4*16))
+	rights := make([]byte, unix.CmsgSpace(4*maxRights))
 	for len(w.unread) < n {
 		got, gotRights, _, _, err := w.conn.ReadMsgUnix(buf, rights)
 		if err == nil && got == 0 {
@@ -171,6 +186,9 @@ func (w *wire) read(n int) ([]byte, error) {
 	return data, nil
 }
 
+// maxRights is how many descriptors can come with a message (the kernel's SCM_MAX_FD).
+const maxRights = 253
+
 func (w *wire) take(rights []byte) {
 	all, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -182,6 +200,10 @@ func (w *wire) take(rights []byte) {
 			continue
 		}
 		for _, fd := range fds {
+			if !w.cards {
+				unix.Close(fd)
+				continue
+			}
 			unix.CloseOnExec(fd)
 			w.files = append(w.files, os.NewFile(uintptr(fd), "network card"))
 		}
