@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +57,13 @@ func start(t *testing.T, args ...string) *server {
 // leaves the check for leaks to the caller. Key is empty at a later start.
 func startIn(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
+	return startBy(t, dir, nil, nil, args...)
+}
+
+// startBy does the same with a command line before that of cubby, which becomes it, and
+// with further variables.
+func startBy(t *testing.T, dir string, by, env []string, args ...string) *server {
+	t.Helper()
 	s := &server{DataDir: filepath.Join(dir, "data"), log: &buffer{}}
 	home := filepath.Join(dir, "home")
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -67,8 +75,9 @@ func startIn(t *testing.T, dir string, args ...string) *server {
 		}
 	}
 	s.env = append(s.env, "HOME="+home)
-	s.cmd = exec.Command(testenv.Cubby(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", s.DataDir, "--python", debianPython}, args...)...)
-	s.cmd.Env = s.env
+	line := slices.Concat(by, []string{testenv.Cubby(t), "serve", "--listen", "127.0.0.1:0", "--data-dir", s.DataDir, "--python", debianPython}, args)
+	s.cmd = exec.Command(line[0], line[1:]...)
+	s.cmd.Env = append(slices.Clone(s.env), env...)
 	s.cmd.Stderr = s.log
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -1,0 +1,226 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// socks is a SOCKS5 proxy (RFC 1928) that asks for a user and password (RFC 1929) and
+// notes who wanted to be led where.
+type socks struct {
+	user, password string
+	resolve        func(name string) string // nil: names are refused
+
+	mu  sync.Mutex
+	led []string // "user host:port"
+}
+
+// take returns what was noted since the last call.
+func (s *socks) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	led := s.led
+	s.led = nil
+	return led
+}
+
+func (s *socks) listen(t *testing.T, at string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Skipf("the world's proxy cannot be started: %v", err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_ = s.serve(c) // the client sees that it ends
+			}()
+		}
+	}()
+}
+
+func (s *socks) serve(c net.Conn) error {
+	r := bufio.NewReader(c)
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = io.ReadFull(r, b) // zeros are refused below
+		return b
+	}
+	methods := read(int(read(2)[1]))
+	if !slices.Contains(methods, 2) {
+		_, err := c.Write([]byte{5, 0xff})
+		return err
+	}
+	if _, err := c.Write([]byte{5, 2}); err != nil {
+		return err
+	}
+	user := string(read(int(read(2)[1])))
+	password := string(read(int(read(1)[0])))
+	if user != s.user || password != s.password {
+		_, err := c.Write([]byte{1, 1})
+		return err
+	}
+	if _, err := c.Write([]byte{1, 0}); err != nil {
+		return err
+	}
+	head, host := read(4), ""
+	switch head[3] {
+	case 1:
+		host = net.IP(read(4)).String()
+	case 3:
+		host = string(read(int(read(1)[0])))
+	}
+	port := int(binary.BigEndian.Uint16(read(2)))
+	s.mu.Lock()
+	s.led = append(s.led, fmt.Sprintf("%s %s:%d", user, host, port))
+	s.mu.Unlock()
+	if head[3] == 3 && s.resolve != nil {
+		host = s.resolve(host)
+	}
+	up, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if net.ParseIP(host) == nil || err != nil {
+		_, err := c.Write([]byte{5, 4, 0, 1, 0, 0, 0, 0, 0, 0})
+		return err
+	}
+	defer up.Close()
+	if _, err := c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(up, r)
+		_ = up.(*net.TCPConn).CloseWrite()
+	}()
+	_, err = io.Copy(c, up)
+	return err
+}
+
+// TestEgressProxy: a sandbox's connections go through its proxy, to what we resolved and
+// checked, and nowhere if the proxy does not take them.
+func TestEgressProxy(t *testing.T) {
+	w := newWorld(t)
+	proxy := &socks{user: "ann", password: "hidden-0123"}
+	proxy.listen(t, worldProxy+":1080")
+	allow, deny := []string{apiName, otherName}, []string{"0.0.0.0/0"} // so that no name is one of the sandbox's own loopback inside
+	with := func(address, password string) map[string]any {
+		return map[string]any{"allowOut": allow, "denyOut": deny, "egressProxy": map[string]any{"address": address, "username": "ann", "password": password}, "rules": map[string]any{
+			apiName: []any{map[string]any{"transform": map[string]any{"headers": map[string]any{"X-Key": credential}}}},
+		}}
+	}
+	b := w.sandbox(t, with(proxyName+":1080", proxy.password))
+	for _, test := range []struct{ name, command, led string }{
+		{"http", "curl -sSf http://" + otherName + "/", worldOther + ":80"},
+		{"https", "curl -sSfk https://" + otherName + "/", worldOther + ":443"},
+		{"another port", "curl -sSf http://" + otherName + ":8080/", worldOther + ":8080"},
+		{"opened TLS", "curl -sSf https://" + apiName + "/", worldAPI + ":443"},
+	} {
+		out := w.run(t, b, test.command)
+		led, seen := proxy.take(), w.requests()
+		if out.Exit != 0 || len(seen) != 1 || !slices.Equal(led, []string{"ann " + test.led}) {
+			t.Errorf("%s: %+v, led %q, %d requests", test.name, out, led, len(seen))
+		}
+		if len(seen) == 1 && (seen[0].Header.Get("X-Key") == credential) != (test.name == "opened TLS") {
+			t.Errorf("%s: %+v", test.name, seen[0])
+		}
+	}
+	// What may not be reached is not asked of the proxy either.
+	for _, host := range []string{"169.254.169.254", "127.0.0.1:22", "10.1.2.3"} {
+		if out := w.run(t, b, "curl -sS --max-time 5 http://"+host+"/"); out.Exit == 0 {
+			t.Errorf("%s: %+v", host, out)
+		}
+	}
+	if led := proxy.take(); len(led) > 0 {
+		t.Errorf("led to %q", led)
+	}
+	// No proxy, no connection.
+	for name, network := range map[string]map[string]any{
+		"wrong password": with(proxyName+":1080", "guess"), "nobody there": with(worldProxy+":1081", "x"),
+		"no proxy": with(worldOther+":80", "x"),
+	} {
+		box := w.sandbox(t, network)
+		if out := w.run(t, box, "curl -sS --max-time 20 http://"+otherName+":8080/"); out.Exit == 0 {
+			t.Errorf("%s: %+v", name, out)
+		}
+		for _, r := range w.requests() {
+			if r.At != worldOther+":80" || r.Path != "" { // a proxy that is a web server is sent SOCKS, which is no request
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+	refused := call(t, http.DefaultClient, "POST", w.server.URL+"/v2/sandboxes",
+		map[string]any{"templateID": "base", "network": with("10.1.2.3:1080", "hidden-4567")}, "X-API-KEY", w.server.Key)
+	if refused.Status != http.StatusBadRequest || !strings.Contains(string(refused.Body), "internal / denied IP range") ||
+		strings.Contains(string(refused.Body), "hidden-4567") {
+		t.Errorf("a proxy at a closed address: %v", refused)
+	}
+	// Nobody is told the password.
+	a := call(t, http.DefaultClient, "GET", w.server.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", w.server.Key)
+	if strings.Contains(string(a.Body), proxy.password) || !strings.Contains(string(a.Body), `"username":"ann"`) {
+		t.Errorf("%s", a.Body)
+	}
+	if strings.Contains(w.server.log.tail(100<<20), proxy.password) {
+		t.Error("the log has the password")
+	}
+}
+
+// TestUpstreamProxy: the owner's proxy leads all sandboxes', also to their own.
+func TestUpstreamProxy(t *testing.T) {
+	owners := &socks{user: "owner", password: "p@ss/word"}
+	owners.listen(t, worldProxy+":1080")
+	t.Setenv("THE_PROXY", "socks5://owner:p%40ss%2Fword@"+worldProxy+":1080")
+	t.Run("we resolve", func(t *testing.T) {
+		w := newWorld(t, "--upstream-proxy", "THE_PROXY")
+		named := map[string]any{"allowOut": []string{otherName}, "denyOut": []string{"0.0.0.0/0"}}
+		b := w.sandbox(t, named)
+		if out := w.run(t, b, "curl -sSf http://"+otherName+"/"); out.Exit != 0 || !slices.Equal(owners.take(), []string{"owner " + worldOther + ":80"}) {
+			t.Errorf("%+v", out)
+		}
+		own := &socks{user: "ann", password: "hidden"}
+		own.listen(t, worldSecond+":1080")
+		named["egressProxy"] = map[string]any{"address": worldSecond + ":1080", "username": "ann", "password": "hidden"}
+		b = w.sandbox(t, named)
+		out := w.run(t, b, "curl -sSf http://"+otherName+"/")
+		if first, second := owners.take(), own.take(); out.Exit != 0 || !slices.Equal(first, []string{"owner " + worldSecond + ":1080"}) ||
+			!slices.Equal(second, []string{"ann " + worldOther + ":80"}) {
+			t.Errorf("%+v, led %q, then %q", out, first, second)
+		}
+		if strings.Contains(w.server.log.tail(100<<20), owners.password) {
+			t.Error("the log has the password")
+		}
+	})
+	t.Run("it resolves", func(t *testing.T) {
+		owners.resolve = func(name string) string {
+			if name == "only.the-proxy-knows.com" {
+				return worldOther
+			}
+			return ""
+		}
+		w := newWorld(t, "--upstream-proxy", "THE_PROXY", "--proxy-resolves")
+		b := w.sandbox(t, map[string]any{"allowOut": []string{"only.the-proxy-knows.com"}, "denyOut": []string{"0.0.0.0/0"}})
+		out := w.run(t, b, "curl -sSf http://only.the-proxy-knows.com/")
+		if led := owners.take(); out.Exit != 0 || !slices.Equal(led, []string{"owner only.the-proxy-knows.com:80"}) {
+			t.Errorf("%+v, led %q", out, led)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if slices.Contains(w.asked, "only.the-proxy-knows.com") {
+			t.Errorf("our name server was asked: %q", w.asked)
+		}
+	})
+}
