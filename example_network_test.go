@@ -55,3 +55,29 @@ func ExampleWithNetwork() {
 	// hello
 	// true
 }
+
+// What code wanted to connect to is told, with what would let it.
+func ExampleSandbox_Flows() {
+	ctx := context.Background()
+	c, err := embedded.Open(ctx, embedded.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	sbx, err := c.Create(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := sbx.RunCode(ctx, "import socket; socket.create_connection(('93.184.216.34', 443))"); err != nil {
+		log.Fatal(err)
+	}
+	flows, err := sbx.Flows(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range flows {
+		fmt.Println(f.Addr, f.Allowed, f.Allow)
+	}
+	// Output:
+	// 93.184.216.34:443 false 93.184.216.34:443
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -279,6 +280,50 @@ func TestLogs(t *testing.T) {
 	}
 	if log, err := sbx.Logs(t.Context(), at); err != nil || len(log) != 2 {
 		t.Errorf("got %+v, %v", log, err)
+	}
+}
+
+// TestFlows: what code wanted to connect to is asked for by id, and of what a server sends
+// nothing unbounded is kept.
+func TestFlows(t *testing.T) {
+	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/sandboxes/ione/network":
+			io.WriteString(w, `{"flows":[{"time":"2026-01-02T03:04:05Z","proto":"tcp","host":"a.example","addr":"198.18.0.1:443","allowed":false,
+				"rule":"","reason":"no rule allows it","entry":"a.example:443"},
+				{"time":"2026-01-02T03:04:05Z","proto":"udp","addr":"192.0.2.1:9","allowed":true,"rule":"192.0.2.0/24","sent":1,"received":2,
+				"end":"2026-01-02T03:04:06Z"}]}`)
+		case "/sandboxes/iendless/network":
+			io.WriteString(w, `{"flows":[`)
+			for line := strings.Repeat(`{"host":"x"},`, 4096); ; {
+				if _, err := io.WriteString(w, line); err != nil {
+					return
+				}
+			}
+		case "/sandboxes/ione":
+			io.WriteString(w, `{"sandboxID":"ione"}`)
+		default:
+			refuse(http.StatusNotFound, "404", "Sandbox doesn't exist")(w, r)
+		}
+	})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	want := []cubby.Flow{
+		{At: at, Proto: "tcp", Host: "a.example", Addr: "198.18.0.1:443", Reason: "no rule allows it", Allow: "a.example:443"},
+		{At: at, Proto: "udp", Addr: "192.0.2.1:9", Allowed: true, Rule: "192.0.2.0/24", Sent: 1, Received: 2, EndedAt: at.Add(time.Second)},
+	}
+	sbx, err := c.Get(t.Context(), "ione")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flows, err := sbx.Flows(t.Context()); err != nil || !slices.Equal(flows, want) {
+		t.Errorf("got %+v, %v", flows, err)
+	}
+	for id, code := range map[string]cubby.Code{
+		"inone": cubby.CodeNotFound, "iendless": cubby.CodeInternal, "../ione": cubby.CodeInvalidArgument,
+	} {
+		if flows, err := c.Flows(t.Context(), id); cubby.CodeOf(err) != code || flows != nil {
+			t.Errorf("%q: %d flows, %v", id, len(flows), err)
+		}
 	}
 }
 

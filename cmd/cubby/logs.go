@@ -19,7 +19,7 @@ import (
 
 func newLogs(std stdio) *cobra.Command {
 	var f serverFlags
-	var follow, asJSON bool
+	var follow, asJSON, network bool
 	cmd := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Show what a server did with a sandbox",
@@ -27,11 +27,14 @@ func newLogs(std stdio) *cobra.Command {
 			"it printed. An ID is what `cubby ls` shows, or at least four letters that only\n" +
 			"one begins with. Of a sandbox that has ended the server knows all for some time,\n" +
 			"and for thirty days its beginning and its end; it is named by its whole id.\n" +
-			"-f goes on until it has ended, also where the server starts again meanwhile.\n\n" +
+			"-f goes on until it has ended, also where the server starts again meanwhile.\n" +
+			"--network shows what code in it wanted to connect to, what became of that, and\n" +
+			"what --allow would open; it is known as long as the sandbox lives.\n\n" +
 			serverHelp + "\n\n" +
 			"Exit status: 1 if there is no such sandbox; 125 if the server cannot be asked.",
 		Example: "  cubby logs i3xk9\n" +
-			"  cubby logs -f i3xk9",
+			"  cubby logs -f i3xk9\n" +
+			"  cubby logs --network i3xk9",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -49,7 +52,7 @@ func newLogs(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := logView{remote: r, out: std.out, json: asJSON, pause: followPause, patience: followPatience, shown: map[string]bool{}}
+			v := logView{remote: r, out: std.out, json: asJSON, network: network, pause: followPause, patience: followPatience, shown: map[string]bool{}}
 			err = r.explain(v.show(cmd.Context(), args[0], follow))
 			switch cubby.CodeOf(err) {
 			case cubby.CodeNotFound, cubby.CodeInvalidArgument: // it names none, or several
@@ -61,6 +64,7 @@ func newLogs(std stdio) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.BoolVarP(&follow, "follow", "f", false, "go on until the sandbox ends")
+	fl.BoolVar(&network, "network", false, "show what code wanted to connect to")
 	fl.BoolVar(&asJSON, "json", false, "print a JSON object in a line for each")
 	f.register(cmd)
 	return cmd
@@ -79,6 +83,7 @@ type logView struct {
 	remote   *remote
 	out      io.Writer
 	json     bool
+	network  bool // flows, and not the log
 	pause    time.Duration
 	patience time.Duration
 
@@ -119,11 +124,17 @@ func (v *logView) added(ctx context.Context, id string) (ended bool, err error) 
 	if err != nil && !ended {
 		return false, err
 	}
+	if ended && v.network {
+		return true, nil // its flows are known as long as it lives
+	}
 	return ended, v.more(ctx, id)
 }
 
 // more prints what there is since the last time.
 func (v *logView) more(ctx context.Context, id string) error {
+	if v.network {
+		return v.moreFlows(ctx, id)
+	}
 	for {
 		log, err := v.remote.Logs(ctx, id, v.last)
 		if err != nil {
@@ -156,6 +167,63 @@ func (v *logView) more(ctx context.Context, id string) error {
 			return nil
 		}
 	}
+}
+
+// moreFlows prints what there is since the last time. A flow is told when it was decided,
+// which may be after others that began later.
+func (v *logView) moreFlows(ctx context.Context, id string) error {
+	flows, err := v.remote.Flows(ctx, id)
+	if err != nil {
+		return err
+	}
+	log := make([]cubby.LogEntry, 0, len(flows))
+	for _, f := range flows {
+		log = append(log, flowEntry(f))
+	}
+	slices.SortStableFunc(log, func(a, b cubby.LogEntry) int { return a.At.Compare(b.At) })
+	known := map[string]bool{}
+	for _, e := range log {
+		line, err := v.line(e)
+		if err != nil {
+			return err
+		}
+		key := line
+		for n := 2; known[key]; n++ { // several at the same moment
+			key = line + strconv.Itoa(n)
+		}
+		known[key] = true
+		if v.shown[key] {
+			continue
+		}
+		if _, err := io.WriteString(v.out, line); err != nil {
+			return err
+		}
+	}
+	v.shown = known
+	return nil
+}
+
+// flowEntry is a flow as a line of a log.
+func flowEntry(f cubby.Flow) cubby.LogEntry {
+	e := cubby.LogEntry{At: f.At, Level: "info", Message: "allowed", Fields: map[string]string{"to": f.Proto + " " + f.Addr}}
+	add := func(name, value string) {
+		if value != "" {
+			e.Fields[name] = value
+		}
+	}
+	add("host", f.Host)
+	add("rule", f.Rule)
+	add("reason", f.Reason)
+	switch {
+	case !f.Allowed:
+		e.Level, e.Message = "warn", "refused"
+		add("allow", f.Allow)
+	case !f.EndedAt.IsZero():
+		e.At, e.Message = f.EndedAt, "ended"
+		e.Fields["sent"], e.Fields["received"] = strconv.FormatInt(f.Sent, 10), strconv.FormatInt(f.Received, 10)
+		e.Fields["took"] = f.EndedAt.Sub(f.At).Round(time.Millisecond).String()
+	}
+	return e
 }
 
 // line is an entry as it is printed. A text stays in its line and its column,

@@ -252,6 +252,61 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestNetworkLog: what code wanted to connect to is a line for each decision and each end,
+// in their order and once, until the sandbox ends; names that it made up obey nothing.
+func TestNetworkLog(t *testing.T) {
+	f := newFakeServer()
+	ended := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/network") {
+			f.ServeHTTP(w, r)
+			return
+		}
+		const later = `,{"time":"2026-01-02T03:04:06Z","proto":"tcp","addr":"192.0.2.1:22","allowed":true,"rule":"192.0.2.1"}`
+		answer := `{"flows":[{"time":"2026-01-02T03:04:05Z","proto":"tcp","host":"a\u001b[2J.example","addr":"198.18.0.1:443","reason":"no","entry":"a.example"},
+			{"time":"2026-01-02T03:04:04Z","proto":"tcp","addr":"192.0.2.1:80","allowed":true,"sent":5,"received":6,"end":"2026-01-02T03:04:09Z"}`
+		select {
+		case <-ended:
+			answer += later
+		default:
+			close(ended)
+		}
+		io.WriteString(w, answer+"]}")
+	}))
+	defer srv.Close()
+	t.Setenv("E2B_API_KEY", fakeKey)
+	t.Setenv("TZ", "UTC")
+	r, err := openRemote(ownerconfig.Options{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &lockedBuffer{}
+	v := logView{remote: r, out: out, network: true, pause: time.Millisecond, shown: map[string]bool{}}
+	over := make(chan error)
+	go func() { over <- v.show(t.Context(), "iann", true) }()
+	for strings.Count(out.String(), "\n") < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.Kill(t.Context(), "iannnnnnnnnnnnnnnnnnn"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.TrimSpace(line[len("2006-01-02 15:04:05.000"):]))
+	}
+	want := []string{
+		`warn   refused allow=a.example host=a\x1b[2J.example reason=no to="tcp 198.18.0.1:443"`,
+		`info   ended received=6 sent=5 to="tcp 192.0.2.1:80" took=5s`,
+		`info   allowed rule=192.0.2.1 to="tcp 192.0.2.1:22"`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestFollowLost: a log goes on where its server has been away for a moment, and one
 // that stays away is told of in one line.
 func TestFollowLost(t *testing.T) {
