@@ -72,7 +72,7 @@ func TestGullibleModel(t *testing.T) {
 	})
 	t.Run("one that obeys data, too, runs into the walls", func(t *testing.T) {
 		// It writes what it was told to; that has no network and no secrets.
-		m := script(python("print('"+order+"')"), python("import socket; socket.create_connection(('1.1.1.1', 53), 3)"), "Failed.")
+		m := script(python("print('"+order+"')"), python("import socket; socket.create_connection(('1.1.1.1', 443), 3)"), "Failed.")
 		answer, err := ask(t, newAgent(t, m, executor), "Read what is there.", nil)
 		if err != nil || !strings.Contains(m.lastRead(), "OSError") && !strings.Contains(m.lastRead(), "Error") {
 			t.Fatalf("%+v, %v: %q", answer, err, m.lastRead())

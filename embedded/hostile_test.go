@@ -61,7 +61,7 @@ func testNetwork(t *testing.T) {
 	sbx := create(t)
 	ex := run(t, sbx, `
 import socket
-for family, address in [(socket.AF_INET, ("169.254.169.254", 80)), (socket.AF_INET, ("1.1.1.1", 53)), (socket.AF_INET, ("10.0.0.1", 22)),
+for family, address in [(socket.AF_INET, ("169.254.169.254", 80)), (socket.AF_INET, ("1.1.1.1", 443)), (socket.AF_INET, ("10.0.0.1", 22)),
                         (socket.AF_INET6, ("fd00:ec2::254", 80)), (socket.AF_INET6, ("::ffff:127.0.0.1", 22))]:
     s = socket.socket(family); s.settimeout(1)
     try: s.connect(address); print("connected", address)
