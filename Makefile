@@ -57,6 +57,7 @@ race: go-version ## Run the tests of what needs no sandbox under the race detect
 bench: build ## Measure runs against a bare interpreter, and the server against a bare connection
 	$(GO) run ./cmd/internal/bench -cubby bin/cubby
 	$(GO) run ./cmd/internal/bench -serve -cubby bin/cubby
+	$(GO) run ./cmd/internal/bench -net -cubby bin/cubby
 
 .PHONY: soak
 soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input

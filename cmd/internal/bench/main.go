@@ -2,8 +2,8 @@
 
 // Command bench compares Cubby with a bare start of the same interpreter, side
 // by side in one run: `make bench`. With -serve it compares requests, streams and
-// idle connections through the server with those that go without it, and fails
-// if a goal is missed.
+// idle connections through the server with those that go without it, and with -net
+// what sandboxes connect to with what the host does; both fail if a goal is missed.
 package main
 
 import (
@@ -26,6 +26,7 @@ func main() {
 	python := flag.String("python", "/usr/bin/python3", "the interpreter, bare and in sandboxes")
 	n := flag.Int("n", 40, "rounds; each measures every row once, in turn")
 	serve := flag.Bool("serve", false, "measure the server instead; rounds are 50 n")
+	network := flag.Bool("net", false, "measure sandboxes' network instead; rounds are a fifth of n")
 	if name := os.Getenv(roleVar); name != "" {
 		if err := role(name); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", name+":", err)
@@ -36,6 +37,13 @@ func main() {
 	flag.Parse()
 	if *serve {
 		if err := serveBench(*binary, 50**n, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *network {
+		if err := netBench(context.Background(), *binary, *python, max(1, *n/5), os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

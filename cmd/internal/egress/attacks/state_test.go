@@ -5,6 +5,7 @@ package attacks
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,6 +29,7 @@ func opened(t *testing.T, w *world) *embedded.Cubby {
 	testenv.CheckLeaks(t)
 	c, err := embedded.Open(t.Context(), embedded.Config{
 		Binary: testenv.Cubby(t), Python: "/usr/bin/python3", Reach: []string{outside}, Resolvers: []string{w.resolver},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +181,10 @@ func TestGatewayEnds(t *testing.T) {
 	if err := unix.Kill(old, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "that it stops", func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", old))
+		return err == nil && strings.Contains(string(status), "State:\tT")
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := sbx.SetNetwork(ctx, cubby.Network{Allow: []string{outside + ":8081"}}); err != nil {

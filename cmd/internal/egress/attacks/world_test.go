@@ -376,7 +376,9 @@ func (w *world) lie(to dns.ResponseWriter, q *dns.Msg) {
 		say("c60.test.", "A 127.0.0.1")
 	case name == "poison.test.":
 		say("good.test.", "A 127.0.0.1")
-		a.Extra = append(a.Extra, &dns.A{Hdr: dns.RR_Header{Name: "good.test.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 86400}, A: net.IPv4(127, 0, 0, 1)})
+		a.Extra = append(a.Extra, &dns.A{
+			Hdr: dns.RR_Header{Name: "good.test.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 86400}, A: net.IPv4(127, 0, 0, 1),
+		})
 	case name == "giant.test.":
 		for i := range 3000 {
 			say(asked.Name, fmt.Sprintf("A 127.1.%d.%d", i/250, i%250))
