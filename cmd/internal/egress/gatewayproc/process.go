@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -275,6 +276,7 @@ func (p *Process) send(m *message, file *os.File) {
 // run starts the process again and again until Close.
 func (p *Process) run() {
 	defer close(p.ended)
+	runtime.LockOSThread() // a process that is started dies with the thread, see Pdeathsig
 	select {
 	case <-p.need:
 	case <-p.ctx.Done():
@@ -437,7 +439,8 @@ func (p *Process) start() (_ *wire, _ *exec.Cmd, release func(), err error) {
 			GidMappings:                []syscall.SysProcIDMap{{HostID: host, Size: 1}},
 			GidMappingsEnableSetgroups: root, // to have none; who is not root may not
 			Credential:                 &syscall.Credential{NoSetGroups: !root},
-			Setsid:                     true, // a terminal's Ctrl-C is the server's alone
+			Setsid:                     true,         // a terminal's Ctrl-C is the server's alone
+			Pdeathsig:                  unix.SIGKILL, // it ends with its socket, but not while it is stopped
 		},
 	}
 	if err := cmd.Start(); err != nil {

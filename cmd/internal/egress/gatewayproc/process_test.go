@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,8 +24,21 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gateway"
 )
 
+// serverVar makes this program a server that starts a gateway, says which process that
+// is, and waits to be killed.
+const serverVar = "CUBBY_TEST_SERVER"
+
 func TestMain(m *testing.M) {
 	Dispatch()
+	if os.Getenv(serverVar) != "" {
+		p := Start(Config{})
+		p.needed()
+		for p.PID() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		fmt.Println(p.PID())
+		select {}
+	}
 	os.Exit(m.Run())
 }
 
@@ -470,4 +484,36 @@ func TestUpdateOfAStoppedGateway(t *testing.T) {
 		t.Errorf("the process is there when its sandbox has new rules: %v", err)
 	}
 	waitFor(t, "another process", func() bool { return p.PID() != 0 && p.PID() != pid })
+}
+
+// TestServerKilled: the process ends with the server, also while it is stopped.
+func TestServerKilled(t *testing.T) {
+	server := exec.Command("/proc/self/exe")
+	server.Env = append(os.Environ(), serverVar+"=1")
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait()
+	waitFor(t, "the end of the gateway", func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		return err != nil || strings.Contains(string(status), "State:\tZ") // nobody may be there to wait for it
+	})
 }
