@@ -150,10 +150,12 @@ func (p *Process) needWhenUsed(card *os.File) {
 			return true
 		default:
 		}
-		var first [1]byte
-		_, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		used = err != unix.EAGAIN && err != unix.EINTR
-		return used
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ready, 0); n == 0 || err != nil {
+			return false
+		}
+		used = ready[0].Revents&unix.POLLHUP == 0 // else the machine has ended
+		return true
 	})
 	if used {
 		p.needed()
@@ -327,6 +329,9 @@ func (p *Process) once() error {
 func (p *Process) converse(w *wire, pid int) error {
 	p.mu.Lock()
 	p.wire, p.pid = w, pid
+	if p.ctx.Err() != nil {
+		w.conn.Close() // Close has not seen it
+	}
 	op := p.operator
 	p.send(&message{Op: opConfig, Operator: &op, Authority: p.cfg.Authority, Roots: p.cfg.Roots}, nil)
 	for sandbox, c := range p.cards {

@@ -217,6 +217,13 @@ func TestNeeded(t *testing.T) {
 		if p.PID() != 0 {
 			t.Error("it was started for nobody")
 		}
+		// A machine that ends without a packet is no need.
+		gone := attached(t, p, "i3")
+		gone.Close()
+		time.Sleep(50 * time.Millisecond)
+		if p.PID() != 0 {
+			t.Error("it was started for a machine that ended")
+		}
 		for _, card := range []net.Conn{used, quiet} {
 			if err := refusedPort(card, 80); err != nil {
 				t.Error(err)
@@ -318,6 +325,25 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(fds)
+}
+
+// TestCloseAtOnce: a process that is being started when its owner ends does not keep it.
+func TestCloseAtOnce(t *testing.T) {
+	for i := range 20 {
+		p := Start(Config{})
+		p.needed()
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		closed := make(chan error, 1)
+		go func() { closed <- p.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("Close hangs")
+		}
+	}
 }
 
 // TestLargeRules: ten thousand rules pass, with the card.
