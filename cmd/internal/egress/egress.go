@@ -53,6 +53,12 @@ type HeaderRule struct {
 	Host    string            `json:"host"`           // one name, no wildcard
 	Port    int               `json:"port,omitempty"` // 0 means 443
 	Headers map[string]string `json:"headers"`
+	// Secrets are parts of the values that are taken out of answers also where the
+	// rest of the value does not stand around them.
+	Secrets []string `json:"secrets,omitempty"`
+	// Missing names a secret that the rule needs and that is not there (any more): it
+	// has no headers then, and nothing may connect to the host's port.
+	Missing string `json:"missing,omitempty"`
 }
 
 // Format writes the rule without its values, for every verb.

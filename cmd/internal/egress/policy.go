@@ -170,7 +170,7 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		c.fault(field+".port", strconv.Itoa(h.Port), errors.New("a port is a number between 1 and 65535"))
 		return
 	}
-	if len(h.Headers) == 0 {
+	if len(h.Headers) == 0 && h.Missing == "" {
 		c.fault(field+".headers", h.Host, errors.New("it has no headers"))
 		return
 	}
@@ -193,7 +193,8 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		}
 		seen[lower(header)] = true
 	}
-	c.p.headers[key] = &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers)}
+	c.p.headers[key] = &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers),
+		Secrets: slices.Clone(h.Secrets), Missing: h.Missing}
 	c.p.headerNames[name] = true
 }
 
@@ -306,6 +307,10 @@ func (p *Policy) Host(name string, port uint16, proto Proto) Decision {
 	}
 	if name == HostName && !p.hostPorts[int(port)] {
 		return Decision{Reason: target + " is a port of this machine that its owner has not named: only the owner can open it"}
+	}
+	if h := p.headers[hostPort{name, port}]; h != nil && h.Missing != "" {
+		return Decision{Rule: h.Host, Reason: fmt.Sprintf("the headers of %s need the secret %q, which is not there: set it, or change the rule",
+			target, clip.Ellipsis(h.Missing, maxQuoted))}
 	}
 	if rule, ok := p.allow.names.find(name, port); ok {
 		return Decision{Allowed: true, Rule: rule, Reason: "a rule allows " + target}

@@ -192,19 +192,27 @@ func (f *flow) openTLS(p *egress.Policy, rule *egress.HeaderRule, c *inner, up n
 	})
 }
 
-// minSecret is the length from which a word of a header's value is taken for a secret
-// of its own, in bytes.
+// minSecret is the length from which a value, or a word of it, is taken for a secret, in
+// bytes: a shorter one would be found in answers that have nothing to do with it.
 const minSecret = 8
 
-// secrets are what must not come back to the sandbox: the values of a rule, and what
-// follows a scheme such as "Bearer" in one.
+// secrets are what must not come back to the sandbox: the values of a rule, what
+// follows a scheme such as "Bearer" in one, and the secrets that were put into them.
 func secrets(rule *egress.HeaderRule) [][]byte {
 	var all [][]byte
-	for _, value := range rule.Headers {
-		all = append(all, []byte(value))
-		if _, rest, ok := strings.Cut(value, " "); ok && len(rest) >= minSecret {
-			all = append(all, []byte(rest))
+	add := func(value string) {
+		if len(value) >= minSecret {
+			all = append(all, []byte(value))
 		}
+	}
+	for _, value := range rule.Headers {
+		add(value)
+		if _, rest, ok := strings.Cut(value, " "); ok {
+			add(rest)
+		}
+	}
+	for _, secret := range rule.Secrets {
+		add(secret)
 	}
 	return all
 }
