@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
@@ -23,6 +24,8 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/cmd/internal/vault/keysource"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/supervisor"
@@ -49,6 +52,61 @@ type serveFlags struct {
 	owner        netflag.Owner
 	proxy        string // the name of an environment variable
 	resolves     bool
+	secretsKey   keyFlags
+}
+
+// keyFlags say where the key is that teams' secrets are sealed with; at most one does.
+type keyFlags struct{ file, env, command string }
+
+func (k *keyFlags) register(fl *pflag.FlagSet) {
+	fl.StringVar(&k.file, "secrets-key-file", "", "seal teams' secrets with the key in a `file` (default: one that is derived from the data folder's)")
+	fl.StringVar(&k.env, handshake.FlagSecretsKey, "", "seal them with the key in the environment variable `ENVVAR`")
+	fl.StringVar(&k.command, "secrets-key-command", "", "seal them with the key that a shell's `command` prints, such as that of a key manager")
+}
+
+// secretsKeyVariable is where the sandboxes' process finds the key of a file or command.
+const secretsKeyVariable = "CUBBY_SECRETS_KEY"
+
+// check refuses what cannot be meant, before anything starts.
+func (k *keyFlags) check() error {
+	given := 0
+	for _, flag := range []string{k.file, k.env, k.command} {
+		if flag != "" {
+			given++
+		}
+	}
+	if given > 1 {
+		return usagef("--secrets-key-file, --%s and --secrets-key-command: give one of them", handshake.FlagSecretsKey)
+	}
+	if k.env != "" {
+		if os.Getenv(k.env) == "" { // what was given may be the key itself
+			return usagef("--%s: give the name of an environment variable that has the key", handshake.FlagSecretsKey)
+		}
+		if _, err := keysource.Parse(os.Getenv(k.env)); err != nil {
+			return usagef("--%s: the variable %s: %w", handshake.FlagSecretsKey, k.env, err)
+		}
+	}
+	return nil
+}
+
+// read returns the arguments and variables with which the sandboxes' process has the key.
+func (k *keyFlags) read(ctx context.Context) (args, env []string, err error) {
+	var key *secret.Key
+	switch {
+	case k.env != "":
+		return []string{"--" + handshake.FlagSecretsKey, k.env}, nil, nil
+	case k.file != "":
+		if key, err = keysource.File(k.file); err != nil {
+			return nil, nil, usagef("--secrets-key-file: %w", err)
+		}
+	case k.command != "":
+		if key, err = keysource.Command(ctx, k.command); err != nil {
+			return nil, nil, &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: fmt.Errorf("--secrets-key-command: %w", err)}
+		}
+	default:
+		return nil, nil, nil
+	}
+	return []string{"--" + handshake.FlagSecretsKey, secretsKeyVariable}, []string{secretsKeyVariable + "=" + keysource.Text(key)}, nil
 }
 
 func newServe(std stdio, program engineProgram) *cobra.Command {
@@ -97,6 +155,7 @@ func newServe(std stdio, program engineProgram) *cobra.Command {
 	fl.StringVar(&f.proxy, handshake.FlagProxy, "",
 		"lead connections through the proxy of the environment variable `ENVVAR`, socks5://[user:password@]host:port or http://…")
 	fl.BoolVar(&f.resolves, handshake.FlagResolves, false, "the proxy resolves names, and keeps sandboxes from private addresses")
+	f.secretsKey.register(fl)
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
 	netflag.CompleteMode(cmd)
@@ -134,6 +193,9 @@ func (f *serveFlags) check() error {
 	}
 	if err := netflag.Proxy(f.proxy, f.resolves, os.Getenv); err != nil {
 		return usageError{err}
+	}
+	if err := f.secretsKey.check(); err != nil {
+		return err
 	}
 	if f.maxSandboxes < 0 {
 		return usagef("--%s: %d is negative", handshake.FlagMaxSandboxes, f.maxSandboxes)
@@ -218,6 +280,10 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	if err != nil {
 		return nil, err
 	}
+	keyArgs, keyEnv, err := f.secretsKey.read(ctx)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := supervisor.MakeRunDir()
 	if err != nil {
 		return nil, fault.Within("serve", fault.Unavailable, err)
@@ -239,6 +305,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	if f.resolves {
 		args = append(args, "--"+handshake.FlagResolves)
 	}
+	args = append(args, keyArgs...)
 	if f.contextToken {
 		args = append(args, "--"+handshake.FlagContextToken)
 	}
@@ -246,7 +313,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 		args = append(args, "--"+handshake.FlagTemplateID, id)
 	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
-		Binary: binary, RunDir: dir, Listener: listener, Args: args,
+		Binary: binary, RunDir: dir, Listener: listener, Args: args, Env: keyEnv,
 		Python: cmp.Or(f.python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(f.node, os.Getenv("CUBBY_NODE")),
 		Output: std.err, StopTimeout: stopTimeout,
 	})

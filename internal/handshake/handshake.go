@@ -31,9 +31,10 @@ const (
 	FlagMaxSandboxes = "max-sandboxes"
 	FlagTemplateID   = "template-id"
 	FlagContextToken = "require-context-token"
-	FlagNet          = "net"            // NetOpen or NetClosed: of sandboxes whose client does not say
-	FlagProxy        = "upstream-proxy" // the name of the environment variable that has the proxy's URL, with its password
-	FlagResolves     = "proxy-resolves" // the proxy resolves names
+	FlagNet          = "net"             // NetOpen or NetClosed: of sandboxes whose client does not say
+	FlagProxy        = "upstream-proxy"  // the name of the environment variable that has the proxy's URL, with its password
+	FlagResolves     = "proxy-resolves"  // the proxy resolves names
+	FlagSecretsKey   = "secrets-key-env" // the name of the environment variable that has the secrets' key
 )
 
 // Values of FlagNet.

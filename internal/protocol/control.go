@@ -156,6 +156,23 @@ func (n *Network) WithEgress(other *Network) *Network {
 	return &c
 }
 
+// NewSecret is the request of POST /secrets, and without a name of POST /secrets/{id}.
+type NewSecret struct {
+	Name     string            `json:"name,omitempty"`
+	Value    string            `json:"value"`
+	Metadata map[string]string `json:"metadata,omitempty"` // nil: as before
+}
+
+// Secret is what is told of a secret. Its value never is.
+type Secret struct {
+	SecretID       string            `json:"secretID"`
+	Name           string            `json:"name"`
+	CurrentVersion int64             `json:"currentVersion"`
+	Metadata       map[string]string `json:"metadata"`
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+}
+
 // Limits are what a caller may ask of a sandbox (Cubby). A zero field means the
 // server's default; a limit that was asked for and cannot be enforced is refused.
 type Limits struct {

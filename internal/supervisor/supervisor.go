@@ -49,7 +49,8 @@ type Config struct {
 	Listener *os.File
 	// Args follow those that every child gets.
 	Args   []string
-	Python string // interpreters of the template; empty means to search
+	Env    []string // NAME=VALUE beside this process's own
+	Python string   // interpreters of the template; empty means to search
 	Node   string
 	// Output takes what the child writes to its standard error; nil discards
 	// it, but for the last of it, which an error tells.
@@ -111,6 +112,9 @@ func Start(ctx context.Context, cfg Config) (_ *Child, err error) {
 	}
 	c.cmd = exec.Command(cfg.Binary, append(args, cfg.Args...)...)
 	c.cmd.Args[0] = "cubby-engine"
+	if len(cfg.Env) > 0 {
+		c.cmd.Env = append(os.Environ(), cfg.Env...)
+	}
 	c.cmd.ExtraFiles = []*os.File{cfg.Listener, readyW, lifeR, cfg.RunDir.lock} // FDListener and on
 	c.cmd.Stderr = c.tail
 	c.cmd.SysProcAttr = namespace.Attr()

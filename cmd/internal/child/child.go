@@ -27,6 +27,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/server"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
+	"github.com/cubby-sandbox/cubby/cmd/internal/vault"
 	"github.com/cubby-sandbox/cubby/internal/cgroup"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
@@ -52,6 +53,9 @@ type Options struct {
 	TemplateIDs  []string // further names of the template
 
 	RequireContextToken bool // see server.Config
+	// SecretsKey is what teams' secrets are sealed with; nil: a key that is derived
+	// from the data folder's.
+	SecretsKey *secret.Key
 }
 
 // ErrTold is in an error that the parent was told, and will say.
@@ -153,7 +157,7 @@ func finish(srv *http.Server) {
 func (p *private) server(opts Options) http.Handler {
 	cfg := server.Config{Host: server.Local(p.host), Logger: opts.Logger, Domain: opts.Domain, RequireContextToken: opts.RequireContextToken}
 	if p.store != nil {
-		cfg.Keys, cfg.Access = keys{p.store}, opts.Logger
+		cfg.Keys, cfg.Access, cfg.Secrets = keys{p.store}, opts.Logger, p.vault
 	}
 	return server.New(cfg)
 }
@@ -163,6 +167,7 @@ type private struct {
 	runDir    string
 	store     *store.Store // nil in a private Cubby
 	key       *secret.Key  // the data folder's
+	vault     *vault.Vault // nil in a private Cubby
 	unlock    func() error
 	newKey    string
 	recovered int
@@ -182,6 +187,9 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	// Before anything is touched: if the records cannot be read, nothing is.
 	if opts.DataDir != "" {
 		if err := p.openStore(ctx, opts.DataDir); err != nil {
+			return p, err
+		}
+		if err := p.openVault(ctx, opts.SecretsKey); err != nil {
 			return p, err
 		}
 	}
@@ -247,6 +255,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	}
 	if p.store != nil {
 		cfg.Recorder, cfg.Key, cfg.ImageDir = recorder{p.store, p.key}, p.key, filepath.Join(p.store.Dir(), imageDir)
+		cfg.Secrets = p.vault
 	}
 	p.host = host.New(cfg)
 	p.network.host.Store(p.host)

@@ -11,6 +11,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/cmd/internal/store"
+	"github.com/cubby-sandbox/cubby/cmd/internal/vault"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -29,6 +30,19 @@ func (p *private) openStore(ctx context.Context, dir string) error {
 		return err
 	}
 	return st.Prune(ctx)
+}
+
+// openVault opens the teams' secrets.
+func (p *private) openVault(ctx context.Context, key *secret.Key) (err error) {
+	if key == nil {
+		if key, err = secret.Parse(p.key.Seed("secrets")); err != nil {
+			return err
+		}
+	}
+	p.vault, err = vault.Open(ctx, p.store, key, func(ctx context.Context, team, name string) error {
+		return p.host.SecretChanged(ctx, team, name) // nobody calls before there is a host
+	})
+	return err
 }
 
 // takeUp ends the records of sandboxes that died with a server before this one, and

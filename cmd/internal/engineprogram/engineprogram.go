@@ -30,6 +30,8 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed/ready"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/cmd/internal/vault/keysource"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -115,6 +117,19 @@ func proxyOf(variable string, resolves bool) (*egress.Proxy, error) {
 	return proxy, nil
 }
 
+// keyOf reads the secrets' key in an environment variable, which it takes away.
+func keyOf(variable string) (*secret.Key, error) {
+	text := os.Getenv(variable)
+	if err := os.Unsetenv(variable); err != nil {
+		return nil, err
+	}
+	key, err := keysource.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %s: %w", handshake.FlagSecretsKey, variable, err)
+	}
+	return key, nil
+}
+
 // holdFile takes the lock that keeps this program's file from being removed as one of
 // an old version, for as long as the process lives. Its processes of sandboxes start
 // from /proc/self/exe, which needs no name; the lock keeps the cache in order.
@@ -144,11 +159,12 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.BoolVar(&opts.RequireContextToken, handshake.FlagContextToken, false, "")
 	fl.TextVar(&level, handshake.FlagLogLevel, slog.LevelInfo, "")
 	fl.StringVar(&format, handshake.FlagLogFormat, "text", "")
-	mode, proxy, resolves := handshake.NetClosed, "", false
+	mode, proxy, resolves, secretsKey := handshake.NetClosed, "", false, ""
 	network := &opts.Network
 	fl.StringVar(&mode, handshake.FlagNet, mode, "")
 	fl.StringVar(&proxy, handshake.FlagProxy, "", "")
 	fl.BoolVar(&resolves, handshake.FlagResolves, false, "")
+	fl.StringVar(&secretsKey, handshake.FlagSecretsKey, "", "")
 	fl.Func(handshake.FlagReach, "", func(at string) error {
 		network.Operator.Reach = append(network.Operator.Reach, at)
 		return nil
@@ -183,6 +199,12 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	if proxy != "" {
 		var err error
 		if network.Operator.Proxy, err = proxyOf(proxy, resolves); err != nil {
+			return opts, err
+		}
+	}
+	if secretsKey != "" {
+		var err error
+		if opts.SecretsKey, err = keyOf(secretsKey); err != nil {
 			return opts, err
 		}
 	}

@@ -55,7 +55,9 @@ type Config struct {
 	// OpenNetwork is for sandboxes whose client does not say what network it wants:
 	// they may connect to everything that is public.
 	OpenNetwork bool
-	Logger      *slog.Logger // nil discards
+	// Secrets are those that teams' rules refer to; nil: there are none.
+	Secrets Secrets
+	Logger  *slog.Logger // nil discards
 }
 
 // MaxTimeout is the longest life a sandbox may ask for at a time.
@@ -87,6 +89,7 @@ type Host struct {
 	public    map[string]*Sandbox            // by public id
 	tokens    map[[sha256.Size]byte]*Sandbox // by the hash of the access token
 	taken     int                            // sandboxes that have, are to have or had just now a machine
+	carded    map[*Sandbox]struct{}          // that have a network card, or are about to get one
 	used      map[string]templateUse         // by template
 	ended     map[string]tombstone           // by id
 	order     []string                       // of ended, oldest first
@@ -127,7 +130,7 @@ func New(cfg Config) *Host {
 	h := &Host{
 		cfg: cfg, log: cfg.Logger, boots: make(chan struct{}, cfg.Boots), started: time.Now().UTC(), keeps: keeps,
 		sandboxes: map[string]*Sandbox{}, public: map[string]*Sandbox{}, tokens: map[[sha256.Size]byte]*Sandbox{},
-		used: map[string]templateUse{}, ended: map[string]tombstone{},
+		carded: map[*Sandbox]struct{}{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h

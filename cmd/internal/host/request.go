@@ -37,8 +37,10 @@ const (
 	maxVariable = 128<<10 - 2 // Linux takes no longer string, "=" and NUL included, into a process
 	maxQuoted   = 64          // bytes of a client's text in a message about it
 	maxHostName = 256
-	maxWarm     = 16 // languages
-	maxLanguage = 64 // bytes of a language's name
+
+	maxHTTPSPorts = 1024
+	maxWarm       = 16 // languages
+	maxLanguage   = 64 // bytes of a language's name
 )
 
 // plan makes the sandbox that a request describes, without its machine, and returns
@@ -85,11 +87,11 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic && !req.Secure {
 			return nil, Template{}, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
 		}
-		if err := checkMask(n.MaskRequestHost); err != nil {
+		if err := allInvalid(checkMask(n.MaskRequestHost), checkHTTPSPorts(n.HTTPSPorts)); err != nil {
 			return nil, Template{}, err
 		}
 	}
-	if _, err := h.rules(r.AllowInternetAccess, r.Network); err != nil {
+	if err := h.checkRules(ctx, r.TeamID, r.AllowInternetAccess, r.Network); err != nil {
 		return nil, Template{}, err
 	}
 	return h.newSandbox(r), t, nil
@@ -185,6 +187,22 @@ func checkMask(mask string) error {
 	}
 	if len(mask) > maxHostName || !hostName().MatchString(name) && net.ParseIP(strings.Trim(name, "[]")) == nil {
 		return invalid("network.maskRequestHost: %q is no host name", clip.Ellipsis(mask, maxQuoted))
+	}
+	return nil
+}
+
+// checkHTTPSPorts checks the ports whose programs speak TLS.
+func checkHTTPSPorts(ports []int) error {
+	if len(ports) > maxHTTPSPorts {
+		return invalid("network.httpsPorts has %d ports: at most %d are possible", len(ports), maxHTTPSPorts)
+	}
+	for _, port := range ports {
+		switch {
+		case port < 1 || port > 65535:
+			return invalid("network.httpsPorts: %d is not a port between 1 and 65535", port)
+		case port == protocol.EnvdPort:
+			return invalid("network.httpsPorts: port %d is envd's and cannot be listed", port)
+		}
 	}
 	return nil
 }

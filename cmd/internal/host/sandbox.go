@@ -36,6 +36,8 @@ type Sandbox struct {
 	// changing is full while one call gives the sandbox a machine or takes it away.
 	changing chan struct{}
 
+	// ruling is held while the gateway is told rules of the sandbox; taken before mu.
+	ruling sync.Mutex
 	// recording is full while the recorder writes; taken before mu.
 	recording chan struct{}
 
@@ -87,7 +89,7 @@ func (s *Sandbox) bring(ctx context.Context, t Template,
 	start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
 	began := time.Now()
 	spec := s.spec(t)
-	handedOver, err := s.card(&spec)
+	handedOver, err := s.card(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}

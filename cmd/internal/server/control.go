@@ -85,8 +85,11 @@ func (s *Server) controlPlane() http.Handler {
 		"/volumes":                        notYet("volumes"),
 		"/volumes/{rest...}":              notYet("volumes"),
 		"/volumecontent/{rest...}":        notYet("volumes"),
-		"/secrets":                        notYet("secrets"),
-		"/secrets/{rest...}":              notYet("secrets"),
+		"GET /secrets":                    s.withSecrets(s.listSecrets),
+		"POST /secrets":                   s.withSecrets(s.createSecret),
+		"GET /secrets/{id}":               s.withSecrets(s.getSecret),
+		"POST /secrets/{id}":              s.withSecrets(s.updateSecret),
+		"DELETE /secrets/{id}":            s.withSecrets(s.removeSecret),
 	} {
 		mux.HandleFunc(pattern, s.withTeam(h))
 	}

@@ -214,6 +214,8 @@ func TestControlPlaneBadInput(t *testing.T) {
 		{"tiny memory", "POST", "/v2/sandboxes", `{"cubbyLimits":{"memoryMB":1}}`, 400, "memory must be between"},
 		{"every bad limit is named", "POST", "/v2/sandboxes", `{"cubbyLimits":{"pids":1,"cpus":-2}}`, 400, `cpu must be between 0.01 and 1024\npids must be between`},
 		{"closed ports without a token", "POST", "/sandboxes", `{"network":{"allowPublicTraffic":false}}`, 400, "unless you enable secure envd access via 'secure' flag"},
+		{"https port that is none", "POST", "/v2/sandboxes", `{"network":{"httpsPorts":[0]}}`, 400, "not a port"},
+		{"https port of envd", "POST", "/v2/sandboxes", `{"network":{"httpsPorts":[8443,49983]}}`, 400, "cannot be listed"},
 		{"mask that splits a header", "POST", "/v2/sandboxes", `{"network":{"maskRequestHost":"a\r\nb"}}`, 400, "no host name"},
 
 		{"get, none", "GET", "/sandboxes/inone", "", 404, `Sandbox \"inone\" doesn't exist or you don't have access to it`},
@@ -306,8 +308,6 @@ func TestNotYet(t *testing.T) {
 		{"building templates", "POST", "/templates", `{"dockerfile":"FROM scratch"}`},
 		{"volumes", "POST", "/volumes", `{"name":"x"}`},
 		{"volumes", "GET", "/volumes/x", ""},
-		{"secrets", "GET", "/secrets", ""},
-		{"secrets", "POST", "/secrets/x", "{}"},
 		{"autoPause", "POST", "/v2/sandboxes", `{"autoPause":true}`},
 		{"autoResume", "POST", "/v2/sandboxes", `{"autoResume":{"enabled":true}}`},
 		{"mcp", "POST", "/v2/sandboxes", `{"mcp":{"exa":{}}}`},

@@ -19,7 +19,6 @@ var instead = map[string]string{
 	"building templates":            "use the template \"base\", which has the tools of the server's machine: install there what is missing",
 	"volumes":                       "write the files into each sandbox",
 	"volumeMounts":                  "write the files into the sandbox",
-	"secrets":                       "give them as environment variables of the sandbox or of a command",
 	"iam":                           "leave it out",
 	"mcp":                           "leave it out",
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/vault"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -21,6 +22,8 @@ type Config struct {
 	// Keys says whose an API key is. Nil is a private Cubby, whose socket is its
 	// protection: no key is asked for and every caller is of the team "".
 	Keys Keys
+	// Secrets are those that teams' rules refer to. Nil has none, and says so.
+	Secrets Secrets
 	// Domain is echoed to clients; itself, api.DOMAIN and sandbox.DOMAIN are names
 	// of this server when it is used as a proxy. Empty echoes nothing. Names of
 	// sandboxes are understood in any domain.
@@ -40,6 +43,19 @@ type Keys interface {
 	// TeamOfKey returns the team of a key. The error wraps host.ErrNotFound if
 	// there is no such key; any other means that it could not be looked up.
 	TeamOfKey(ctx context.Context, secret string) (teamID string, err error)
+}
+
+// Secrets are what teams keep for the headers that rules add to requests. Its methods
+// are called concurrently. Errors that host.IsForClient knows are for the team to read;
+// no error has a value in it.
+type Secrets interface {
+	Create(ctx context.Context, teamID, name, value string, metadata map[string]string) (vault.Secret, error)
+	// Update replaces a value, and the metadata unless it is nil.
+	Update(ctx context.Context, teamID, idOrName, value string, metadata map[string]string) (vault.Secret, error)
+	Get(ctx context.Context, teamID, idOrName string) (vault.Secret, error)
+	// List returns secrets by name, from the first that comes after the given one.
+	List(ctx context.Context, teamID, after string, limit int) ([]vault.Secret, error)
+	Remove(ctx context.Context, teamID, idOrName string) error
 }
 
 // Server routes requests. It is an http.Handler, safe for concurrent use.

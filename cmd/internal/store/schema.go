@@ -85,4 +85,21 @@ var migrations = []string{
 		one         INTEGER PRIMARY KEY CHECK (one = 1),
 		fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32) -- of the key in the file beside
 	) STRICT;`,
+	// What rules of sandboxes' networks refer to.
+	`CREATE TABLE secrets (
+		id         TEXT PRIMARY KEY,
+		team_id    TEXT NOT NULL REFERENCES teams (id),
+		name       TEXT NOT NULL,
+		version    INTEGER NOT NULL, -- of the value: 1, and one more for each that replaced it
+		metadata   TEXT NOT NULL,    -- a JSON object of strings
+		sealed     BLOB NOT NULL,    -- the value, encrypted
+		created_at INTEGER NOT NULL,
+		updated_at INTEGER NOT NULL,
+		UNIQUE (team_id, name)
+	) STRICT;
+
+	CREATE TABLE secrets_key (
+		one         INTEGER PRIMARY KEY CHECK (one = 1),
+		fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32) -- of the key that values are sealed with
+	) STRICT;`,
 }

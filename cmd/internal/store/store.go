@@ -1,12 +1,12 @@
 // Package store keeps what a server must still know after it was restarted:
-// teams, their API keys and the records of sandboxes. It is one SQLite database
-// in the data folder, and a file beside it with the folder's secret.
+// teams, their API keys and sealed secrets, and the records of sandboxes. It is one
+// SQLite database in the data folder, and a file beside it with the folder's secret.
 //
 // Every method is safe for concurrent use, in one process and between several:
 // `cubby keys` edits the database while the server runs, and each look-up reads
 // what was committed last. Nothing is cached.
 //
-// An error that is not ErrNotFound, ErrExists, ErrEnded or ErrAmbiguous means
+// An error that is none of the Err variables means
 // that the state could not be read or written. It never means that something is
 // not there.
 package store
@@ -34,6 +34,8 @@ var (
 	ErrExists    = errors.New("exists already")
 	ErrEnded     = errors.New("the sandbox has ended")
 	ErrAmbiguous = errors.New("more than one matches")
+	ErrFull      = errors.New("there are too many")
+	ErrOtherKey  = errors.New("sealed with another key")
 )
 
 // Names in the data folder. SQLite adds -wal and -shm to the database's.
@@ -227,7 +229,8 @@ func (s *Store) fail(op string, err error) error {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", op, ErrNotFound)
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrExists), errors.Is(err, ErrEnded), errors.Is(err, ErrAmbiguous):
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrExists), errors.Is(err, ErrEnded), errors.Is(err, ErrAmbiguous),
+		errors.Is(err, ErrFull), errors.Is(err, ErrOtherKey):
 		return fmt.Errorf("%s: %w", op, err)
 	case errors.Is(err, context.Canceled):
 		e.Code = fault.Canceled
