@@ -162,7 +162,8 @@ func (f createOption) applyCreate(c *createConfig) { f(c) }
 // createConfig is what the options of a create say.
 type createConfig struct {
 	protocol.NewSandbox
-	network Network
+	network  Network
+	packages Packages
 }
 
 // connectRequest is the body of POST /sandboxes/{id}/connect.
@@ -234,21 +235,27 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	}
 	req := cfg.NewSandbox
 	allow, rules, err := cfg.network.wire()
+	if err == nil {
+		err = cfg.packages.Check()
+	}
 	if err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
+	if !cfg.packages.empty() {
+		req.Warm = nil // a kernel sees what is there when it starts, and some packages need that
+	}
 	// It is always said: a server's own default may be another.
 	req.AllowInternetAccess, req.Network = &allow, rules
-	ctx, cancel := bounded(ctx, createTimeout)
+	createCtx, cancel := bounded(ctx, createTimeout)
 	defer cancel()
 	var answer protocol.Sandbox
 	err = c.versioned(func(v2 bool) error {
 		if v2 {
-			return c.newSandbox(ctx, "/v2/sandboxes", &req, &answer)
+			return c.newSandbox(createCtx, "/v2/sandboxes", &req, &answer)
 		}
 		old := req
 		old.Secure = new(true) // as the newer form always is
-		return c.newSandbox(ctx, "/sandboxes", &old, &answer)
+		return c.newSandbox(createCtx, "/sandboxes", &old, &answer)
 	})
 	if err != nil {
 		return nil, cfg.network.redact(fail(op, CodeUnavailable, err))
@@ -272,6 +279,11 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 		return nil, err
 	}
 	c.log.Info("sandbox created", "sandbox_id", sbx.id, "template", answer.TemplateID)
+	if !cfg.packages.empty() {
+		if err := sbx.withPackages(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
 	return sbx, nil
 }
 

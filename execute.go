@@ -61,6 +61,10 @@ type Execution struct {
 	FreshKernel bool
 	// Count numbers the executions of one kernel, from 1.
 	Count int
+	// Refused is what the sandbox's network refused while the code ran, where the code
+	// failed: at most ten, those of whatever else ran there included. Servers other than
+	// Cubby's do not tell.
+	Refused []Refusal
 }
 
 // Text returns the text of the last expression's value, or "".
@@ -153,6 +157,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	if cfg.drain {
 		req.Header.Set(protocol.HeaderDrain, "1")
 	}
+	began := time.Now()
 	resp, err := s.client.send(req)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -170,6 +175,9 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	err = rd.run()
 	ex := rd.execution()
 	if err == nil {
+		if ex.Error != nil || ex.ExitCode != 0 {
+			ex.Refused = s.refusals(ctx, time.Since(began))
+		}
 		return ex, nil
 	}
 	if cause := context.Cause(runCtx); cause != nil {

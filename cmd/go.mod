@@ -4,6 +4,7 @@ go 1.26.3
 
 require (
 	connectrpc.com/connect v1.21.1
+	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c
 	github.com/creack/pty v1.1.24
 	github.com/cubby-sandbox/cubby v0.2.0
 	github.com/cubby-sandbox/cubby/agent/parsers v0.2.0

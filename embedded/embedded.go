@@ -44,6 +44,11 @@ type Config struct {
 	// Resolvers has the DNS servers by which sandboxes' names are resolved, as
 	// ADDRESS:PORT; without any, those of this machine's /etc/resolv.conf.
 	Resolvers []string
+	// IndexEnv gives sandboxes the settings of package registries that are in this
+	// program's environment, without passwords: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL,
+	// PIP_TRUSTED_HOST, UV_DEFAULT_INDEX, UV_INDEX_URL, NPM_CONFIG_REGISTRY and GOPROXY.
+	// @pypi, @npm and @go, and what [cubby.WithPackages] opens, are their hosts then.
+	IndexEnv bool
 	// Logger takes the child's log; nil discards it.
 	Logger *slog.Logger
 	// StopTimeout bounds how long Close waits for the child before it kills it;

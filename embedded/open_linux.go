@@ -87,6 +87,9 @@ func start(ctx context.Context, cfg Config) (_ *supervisor.Child, socket string,
 	for _, at := range cfg.Resolvers {
 		args = append(args, "--"+handshake.FlagResolver+"="+at)
 	}
+	if cfg.IndexEnv {
+		args = append(args, "--"+handshake.FlagIndexEnv)
+	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
 		Binary: binary, RunDir: dir, Listener: listener, Args: args,
 		Python: cmp.Or(cfg.Python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(cfg.Node, os.Getenv("CUBBY_NODE")),

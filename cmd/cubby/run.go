@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/pkgflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
 )
@@ -42,6 +45,9 @@ func openEmbedded(program engineProgram) opener {
 	}
 }
 
+// installTime is what packages have to be installed.
+const installTime = 10 * time.Minute
+
 // timeoutMargin is what the sandbox's timeout has beside the code's own: to start,
 // and to send and fetch files.
 const timeoutMargin = 5 * time.Minute
@@ -61,6 +67,7 @@ type runFlags struct {
 	sandbox                string
 	net                    netflag.Sandbox
 	owner                  netflag.Owner
+	packages               pkgflag.Flags
 }
 
 func newRun(std stdio, open opener) *cobra.Command {
@@ -83,6 +90,11 @@ files but those of -f, and connects to nothing but what --allow names: hosts,
 networks, or the hosts of a package registry such as @pypi. With --net open it is
 everything public. Ping, IPv6, raw sockets and multicast cannot go out. What is not
 public (this machine, its local network) --reach and --host-port open, too.
+
+--pip, --npm and -r install packages before anything else comes in, with a network
+that reaches their registry alone, and without running code of theirs (unless
+--build is given). -r takes a requirements file, or a Python script that names its
+packages in a block "# /// script".
 
 What stands behind -- are the code's arguments. Its standard input is cubby's,
 which is read ahead: give </dev/null where the rest is somebody else's, as in a
@@ -108,7 +120,8 @@ says why. "error" is the code's own.`,
   echo 'console.log(process.version)' | cubby run -l js -
   cut -d, -f2 data.csv | cubby run sum.py -- --verbose
   cubby run --memory 2GiB --timeout 5m -f src:project script.sh
-  cubby run --allow @pypi -l bash -e 'pip install left-pad'
+  cubby run --pip 'requests>=2.31' --allow api.example.com fetch.py
+  cubby run -r script.py script.py
   cubby run --allow api.example.com --secret-header api.example.com:X-Api-Key=API_KEY report.py
   cubby run --server analysis.py
   cubby run --sandbox i3xk9 -e 'print(rows)'`,
@@ -156,6 +169,7 @@ says why. "error" is the code's own.`,
 	fl.StringVar(&f.engine, "engine", enginename.Default, engineUsage)
 	f.net.Register(cmd)
 	f.owner.Register(cmd)
+	f.packages.Register(cmd)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of text")
 	fl.Var(&f.server, "server", "run on a server: that of `[=URL]`, else of $E2B_API_URL or $E2B_DOMAIN, else of cubby serve")
 	fl.Lookup("server").NoOptDefVal = "true" // pflag's way to say that the value may be left out
@@ -172,14 +186,15 @@ says why. "error" is the code's own.`,
 
 // runner is one `cubby run`.
 type runner struct {
-	std    stdio
-	from   origin
-	src    source
-	flags  runFlags
-	env    map[string]string
-	shares []share
-	limits cubby.Limits // only what was asked for
-	net    cubby.Network
+	std      stdio
+	from     origin
+	src      source
+	flags    runFlags
+	env      map[string]string
+	shares   []share
+	limits   cubby.Limits // only what was asked for
+	net      cubby.Network
+	packages cubby.Packages
 
 	leastStart time.Duration // what a start gets, however short the code's time is
 
@@ -214,6 +229,9 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 		return nil, err
 	}
 	if r.net, err = f.net.Network(os.Getenv); err != nil {
+		return nil, usageError{err}
+	}
+	if r.packages, err = f.packages.Packages(); err != nil {
 		return nil, usageError{err}
 	}
 	if !f.elsewhere() { // the judge is this version's own
@@ -290,8 +308,13 @@ func (r *runner) run(ctx context.Context) (err error) {
 func (r *runner) opened(ctx context.Context) (err error) {
 	startCtx, started := r.startContext(ctx)
 	defer started()
-	sbx, release, err := r.from.obtain(startCtx, min(time.Duration(r.flags.timeout)+timeoutMargin, maxTimeout),
-		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language), cubby.WithNetwork(r.net))
+	life := time.Duration(r.flags.timeout) + timeoutMargin
+	if r.installs() {
+		r.spin.Say("starting a sandbox, installing packages")
+		life += installTime
+	}
+	sbx, release, err := r.from.obtain(startCtx, min(life, maxTimeout),
+		cubby.WithLimits(r.limits), cubby.WithWarm(r.src.language), cubby.WithNetwork(r.net), cubby.WithPackages(r.packages))
 	if err != nil {
 		return r.tooSlow(startCtx, r.from.explain(err))
 	}
@@ -313,7 +336,15 @@ func (r *runner) startContext(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeout(ctx, r.startTime())
 }
 
-func (r *runner) startTime() time.Duration { return max(time.Duration(r.flags.timeout), r.leastStart) }
+func (r *runner) startTime() time.Duration {
+	t := max(time.Duration(r.flags.timeout), r.leastStart)
+	if r.installs() {
+		t += installTime
+	}
+	return t
+}
+
+func (r *runner) installs() bool { return len(r.packages.Pip)+len(r.packages.Npm) > 0 }
 
 // tooSlow says of an error that came when the start's time was over that this is
 // why. The code did not run, so that its own status for a timeout would mislead.
@@ -432,9 +463,31 @@ func (r *runner) notes(ex *cubby.Execution, c *collector) {
 	if ex.Truncated {
 		fmt.Fprintf(w, "cubby: output was cut: the limit is %s a stream (--max-output)\n", r.flags.maxOutput.Long())
 	}
+	for _, refused := range ex.Refused {
+		fmt.Fprintln(w, "cubby: "+r.refusal(refused))
+	}
 	for _, f := range c.saved {
 		fmt.Fprintln(w, "wrote "+f.shown)
 	}
+}
+
+// refusal says in one line what the network refused, and which flags open it.
+func (r *runner) refusal(refused cubby.Refusal) string {
+	if _, ok := r.from.(existing); ok || refused.Allow == "" {
+		return "network: " + refused.Reason
+	}
+	what := refused.Host
+	if refused.Port != 0 {
+		what = net.JoinHostPort(what, strconv.Itoa(refused.Port))
+	}
+	how := fmt.Sprintf("--allow %s opens it", refused.Allow)
+	switch refused.Allow {
+	case "@pypi":
+		how = "--pip PACKAGE installs one, " + how
+	case "@npm":
+		how = "--npm PACKAGE installs one, " + how
+	}
+	return fmt.Sprintf("network: %s is not allowed: %s", what, how)
 }
 
 // exitStatus is the command's status for an execution that ended.

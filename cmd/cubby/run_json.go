@@ -40,6 +40,7 @@ type jsonOutcome struct {
 	Files             []savedFile           `json:"files"`
 	Left              []leftFile            `json:"left"`      // at most 1,000
 	LeftMore          int                   `json:"left_more"` // beside those
+	Refused           []jsonRefusal         `json:"refused"`   // connections that the network does not allow, if the code failed
 }
 
 // jsonFailure says why the code was not run, or was cut short.
@@ -47,6 +48,14 @@ type jsonFailure struct {
 	Code    string `json:"code"` // a [cubby.Code] by name
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
+}
+
+// jsonRefusal is a connection that the network does not allow.
+type jsonRefusal struct {
+	Host   string `json:"host"`
+	Port   int    `json:"port"` // 0: its name was asked for
+	Reason string `json:"reason"`
+	Allow  string `json:"allow"` // what --allow has to name; empty: that is not enough
 }
 
 // print writes the object for a run that ended with err, and returns the error that
@@ -62,6 +71,9 @@ func (k *runRecord) print(w io.Writer, err error) error {
 			object.DurationMS = ex.Duration.Milliseconds()
 		}
 		object.TimedOut, object.OOMKilled, object.Truncated = ex.TimedOut, ex.OOMKilled, ex.Truncated
+		for _, r := range ex.Refused {
+			object.Refused = append(object.Refused, jsonRefusal(r))
+		}
 	}
 	if k.files != nil {
 		object.Files, object.LeftMore = k.files.saved, k.files.more
@@ -80,6 +92,7 @@ func (k *runRecord) print(w io.Writer, err error) error {
 	object.LimitsNotEnforced = orEmpty(object.LimitsNotEnforced)
 	object.Files = orEmpty(object.Files)
 	object.Left = orEmpty(object.Left)
+	object.Refused = orEmpty(object.Refused)
 	enc := json.NewEncoder(terminal.Sanitize(w, terminal.Is(w)))
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")

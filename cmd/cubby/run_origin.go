@@ -67,6 +67,7 @@ func (f *runFlags) origin(open opener, changed func(string) bool, tell func(erro
 		}
 		return private{open, embedded.Config{
 			Python: f.python, Node: f.node, Engine: f.engine, Reach: f.owner.Reach, HostPorts: f.owner.HostPorts,
+			IndexEnv: f.owner.IndexEnv,
 		}}, nil
 	}
 	for _, flag := range []string{"python", "node", "engine"} {
@@ -80,6 +81,9 @@ func (f *runFlags) origin(open opener, changed func(string) bool, tell func(erro
 	if f.sandbox != "" {
 		if flag := f.net.Given(changed); flag != "" {
 			return nil, usagef("--%s: the sandbox of --sandbox is there, and has its network", flag)
+		}
+		if flag := f.packages.Given(changed); flag != "" {
+			return nil, usagef("--%s: the sandbox of --sandbox is there, and its packages are what was installed in it", flag)
 		}
 		for _, flag := range []string{"memory", "cpus", "disk", "pids"} {
 			if changed(flag) {

@@ -299,6 +299,9 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	for _, port := range f.owner.HostPorts {
 		args = append(args, "--"+handshake.FlagHostPort+"="+strconv.Itoa(port))
 	}
+	if f.owner.IndexEnv {
+		args = append(args, "--"+handshake.FlagIndexEnv)
+	}
 	if f.proxy != "" {
 		args = append(args, "--"+handshake.FlagProxy+"="+f.proxy)
 	}

@@ -59,6 +59,9 @@ type Config struct {
 	// Network says where code may connect to; nil means nowhere. A sandbox to attach
 	// to gets it, too, in place of its own; with nil that one keeps what it has.
 	Network *cubby.Network
+	// Packages are installed in each sandbox that is made; see [cubby.WithPackages]. A
+	// sandbox to attach to gets none.
+	Packages cubby.Packages
 	// SandboxID is a sandbox that runs already, to attach to.
 	SandboxID string
 	// KeepSandbox has Close leave the sandbox alone.
@@ -160,7 +163,7 @@ func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
 		IdleTimeout: c.IdleTimeout, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
-		Limits: c.Limits, Network: c.Network, Env: c.Env, MaxContexts: c.MaxKernels,
+		Limits: c.Limits, Network: c.Network, Packages: c.Packages, Env: c.Env, MaxContexts: c.MaxKernels,
 		User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
 		Persist: c.PersistentWorkspaces, HostBase: c.HostInputs, Delimiters: c.Delimiters, Languages: c.languages(),
 		Describe: c.Describe, Logger: c.Logger, OnClose: c.OnClose,

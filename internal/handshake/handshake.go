@@ -25,6 +25,7 @@ const (
 	FlagReach     = "reach"     // addresses that are not public and may be allowed nevertheless; any number
 	FlagHostPort  = "host-port" // ports of this machine that may be allowed; any number
 	FlagResolver  = "resolver"  // DNS servers, ADDRESS:PORT, instead of the computer's; any number
+	FlagIndexEnv  = "index-env" // sandboxes have the settings of package registries in the child's environment
 	// Only of a server for others: what makes it one is the data folder.
 	FlagDataDir      = "data-dir"
 	FlagDomain       = "domain"

@@ -120,12 +120,21 @@ func newExecutor(ctx context.Context, f flags) (codeexec.CodeExecutor, error) {
 	if err != nil {
 		return nil, err
 	}
+	packages, err := f.packages.Packages()
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if f.packagesGiven != "" && (kind == fromenv.Container || kind == fromenv.UnsafeLocal) {
+		return nil, usagef("--%s is for sandboxes; the executor %s has its own packages", f.packagesGiven, kind)
+	}
 	limits := codeexec.ResourceLimits{MemoryBytes: int64(f.memory)}
 	cfg := fromenv.Config{Type: f.executor, Network: network}
 	cfg.Sandbox.Embedded.Reach, cfg.Sandbox.Embedded.HostPorts = f.owner.Reach, f.owner.HostPorts
+	cfg.Sandbox.Embedded.IndexEnv = f.owner.IndexEnv
 	cfg.Sandbox.Embedded.Python, cfg.Sandbox.Embedded.Node = f.python, f.node
 	cfg.Sandbox.Executor.Env, cfg.Sandbox.Executor.Limits = env, limits
 	cfg.E2B.Env, cfg.E2B.Limits = env, limits
+	cfg.Sandbox.Executor.Packages, cfg.E2B.Packages = packages, packages
 	cfg.Container.Env, cfg.Container.MemoryBytes = env, int64(f.memory)
 	cfg.UnsafeLocal.Env, cfg.UnsafeLocal.Limits = env, limits
 	cfg.UnsafeLocal.Python, cfg.UnsafeLocal.Node = f.python, f.node

@@ -16,6 +16,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
 	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
+	"github.com/cubby-sandbox/cubby/cmd/internal/pkgflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/internal/version"
 )
@@ -65,6 +66,8 @@ type flags struct {
 	netGiven                  string // one of its flags that was given
 	owner                     netflag.Owner
 	ownerGiven                string
+	packages                  pkgflag.Flags
+	packagesGiven             string
 }
 
 // New returns the command. What it fails with is an [output.Exit], which has been
@@ -116,6 +119,7 @@ func New(std Streams) *cobra.Command {
 	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable for the code, `NAME=VALUE`; repeatable")
 	f.net.Register(cmd)
 	f.owner.Register(cmd)
+	f.packages.Register(cmd)
 	fl.StringArrayVar(&f.skills, "skills", nil, "`FOLDER` of skills (folders with a SKILL.md) that the model may use; repeatable")
 	fl.StringVar(&f.system, "system", "", "instructions for the model: `TEXT`, or @FILE")
 	fl.StringVar(&f.policy, "policy", "", "look at code before it runs: development, production, strict or a YAML file")
@@ -133,7 +137,7 @@ func New(std Streams) *cobra.Command {
 // check finds what is wrong with flags together, and notes which were given.
 func (f *flags) check(changed func(string) bool) error {
 	f.approveGiven = changed("approve")
-	f.netGiven, f.ownerGiven = f.net.Given(changed), f.owner.Given(changed)
+	f.netGiven, f.ownerGiven, f.packagesGiven = f.net.Given(changed), f.owner.Given(changed), f.packages.Given(changed)
 	if changed("transcript") && f.transcript == "" || changed("out") && f.out == "" {
 		return usagef("--out and --transcript need a name")
 	}

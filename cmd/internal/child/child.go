@@ -44,6 +44,7 @@ type Options struct {
 	Engine       string // the name of one of them
 	Logger       *slog.Logger
 	Network      Network
+	Env          []string // of what runs in sandboxes, besides the template's own
 
 	// DataDir makes it a server for others: with API keys, and records of its
 	// sandboxes, in that folder. The rest is for such a server only.
@@ -249,7 +250,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	cfg := host.Config{
-		Engine: limited(eng), Templates: templates(root, tools, opts.TemplateIDs),
+		Engine: limited(eng), Templates: templates(root, tools, opts.Env, opts.TemplateIDs),
 		MaxSandboxes: most, ImageDir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger,
 		Networks: p.network.process, Operator: opts.Network.Operator, OpenNetwork: opts.Network.Open,
 	}
@@ -319,8 +320,8 @@ func overlayDir(runDir string) string {
 const imageDir = "images"
 
 // templates are the names of the one template that there is.
-func templates(root template.Root, tools template.Toolchain, aliases []string) host.Templates {
-	env := environment(root, tools)
+func templates(root template.Root, tools template.Toolchain, extra, aliases []string) host.Templates {
+	env := append(environment(root, tools), extra...)
 	return host.Toolchain(host.Template{
 		Digest: template.Digest(tools, guestbin.Content(), env), Root: root.Dir, Guest: []string{root.GuestPath}, Env: env,
 	}, aliases...)

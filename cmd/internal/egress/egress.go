@@ -124,6 +124,9 @@ type Operator struct {
 	HostPorts []int            `json:"hostPorts,omitempty"` // ports of this machine behind HostName
 	Resolvers []netip.AddrPort `json:"resolvers,omitempty"` // DNS servers that the gateway asks
 	Proxy     *Proxy           `json:"proxy,omitempty"`
+	// Registries has the hosts that presets stand for in place of those that are
+	// built in, by the preset without its @: HOST:PORT.
+	Registries map[string][]string `json:"registries,omitempty"`
 }
 
 // LogValue is what the owner permits without what is secret in it.

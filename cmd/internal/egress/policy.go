@@ -33,6 +33,7 @@ type Policy struct {
 	headerNames map[string]bool
 	ownersProxy *Proxy
 	proxy       *Proxy
+	registries  map[string][]string // see Operator.Registries
 }
 
 type hostPort struct {
@@ -45,6 +46,7 @@ type hostPort struct {
 func Compile(r Rules, op Operator) (*Policy, error) {
 	c := compiler{p: &Policy{
 		open: r.Open, hostPorts: map[int]bool{}, headers: map[hostPort]*HeaderRule{}, headerNames: map[string]bool{},
+		registries: op.Registries,
 	}}
 	c.p.reach = c.reach(op.Reach)
 	c.p.allow = c.list("allow", r.Allow)
@@ -120,7 +122,7 @@ func (c *compiler) list(field string, entries []string) *table {
 			t.add(e, s)
 		case !seen[e.preset]:
 			seen[e.preset] = true
-			for _, host := range presets[e.preset] {
+			for _, host := range c.p.presetHosts(e.preset) {
 				part, err := parseEntry(host)
 				if err != nil {
 					c.fault(fmt.Sprintf("%s[%d]", field, i), host, err)
@@ -329,7 +331,10 @@ func (p *Policy) Host(name string, port uint16, proto Proto) Decision {
 // answered.
 func (p *Policy) Question(name string) Decision {
 	if name == HostName {
-		return Decision{Reason: name + " is this machine, of which its owner has opened no port: only the owner can"}
+		if len(p.hostPorts) == 0 {
+			return Decision{Reason: name + " is this machine, of which its owner has opened no port: only the owner can"}
+		}
+		return p.closed(name, name)
 	}
 	d := p.Host(name, 443, TCP) // the port is not known: nobody has named one yet
 	switch {

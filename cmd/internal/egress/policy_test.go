@@ -254,6 +254,8 @@ func TestReasons(t *testing.T) {
 		{p.Question("example.com"), "", "example.com", "the network is closed and no rule allows example.com: allow example.com to open it"},
 		{p.Question("a.evil.com"), "*.evil.com", "a.evil.com", `a rule denies a.evil.com: take "*.evil.com" out of deny, or put a.evil.com into allow`},
 		{p.Question(HostName), "", "", HostName + " is this machine, of which its owner has opened no port: only the owner can"},
+		{compile(t, Rules{}, Operator{HostPorts: []int{80}}).Question(HostName), "", HostName,
+			"the network is closed and no rule allows " + HostName + ": allow " + HostName + " to open it"},
 	} {
 		if test.got.Rule != test.rule || test.got.Entry != test.entry || test.got.Reason != test.reason {
 			t.Errorf("%+v, want %q %q %q", test.got, test.rule, test.entry, test.reason)

@@ -51,10 +51,21 @@ func Presets() []string {
 	return names
 }
 
+// PresetHosts are the hosts that are built in for a preset, whose name has no @.
+func PresetHosts(name string) []string { return presets[name] }
+
+// presetHosts are the hosts that a preset stands for on this machine.
+func (p *Policy) presetHosts(name string) []string {
+	if hosts, ok := p.registries[name]; ok {
+		return hosts
+	}
+	return presets[name]
+}
+
 // ReachesPreset says whether the policy allows one of a preset's hosts at least. The
 // name has no @.
 func (p *Policy) ReachesPreset(name string) bool {
-	for _, host := range presets[name] {
+	for _, host := range p.presetHosts(name) {
 		e, err := parseEntry(host)
 		if err == nil && !e.below && p.Host(e.name, e.ports.low, TCP).Allowed {
 			return true

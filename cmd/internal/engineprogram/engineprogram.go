@@ -26,6 +26,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/gvisor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
+	"github.com/cubby-sandbox/cubby/cmd/internal/indexenv"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/keyadmin/storekeys"
 	"github.com/cubby-sandbox/cubby/cmd/internal/packed"
@@ -161,6 +162,8 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.StringVar(&format, handshake.FlagLogFormat, "text", "")
 	mode, proxy, resolves, secretsKey := handshake.NetClosed, "", false, ""
 	network := &opts.Network
+	indexes := false
+	fl.BoolVar(&indexes, handshake.FlagIndexEnv, false, "")
 	fl.StringVar(&mode, handshake.FlagNet, mode, "")
 	fl.StringVar(&proxy, handshake.FlagProxy, "", "")
 	fl.BoolVar(&resolves, handshake.FlagResolves, false, "")
@@ -195,6 +198,13 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	case handshake.NetClosed:
 	default: // it must not be read as open
 		return opts, fmt.Errorf("--%s: %q is neither open nor closed", handshake.FlagNet, mode)
+	}
+	if indexes {
+		settings, err := indexenv.Read(os.Getenv)
+		if err != nil {
+			return opts, fmt.Errorf("--%s: %w", handshake.FlagIndexEnv, err)
+		}
+		opts.Env, network.Operator.Registries = settings.Env, settings.Registries
 	}
 	if proxy != "" {
 		var err error

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
+	"github.com/cubby-sandbox/cubby/cmd/internal/indexenv"
 	"github.com/cubby-sandbox/cubby/internal/handshake"
 )
 
@@ -153,6 +156,8 @@ func header(text string, getenv func(string) string) (h cubby.SecretHeader, err 
 type Owner struct {
 	Reach     []string
 	HostPorts []int
+	// IndexEnv gives sandboxes the settings of package registries in the environment.
+	IndexEnv bool
 }
 
 // Register adds the flags to a command.
@@ -161,6 +166,8 @@ func (f *Owner) Register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.Reach, handshake.FlagReach, nil,
 		"addresses that are not public and may be allowed nevertheless, `CIDR[:PORT]` or ADDRESS[:PORT]; repeatable")
 	fl.IntSliceVar(&f.HostPorts, handshake.FlagHostPort, nil, "`port` of this machine that may be allowed, as "+egress.HostName+"; repeatable")
+	fl.BoolVar(&f.IndexEnv, handshake.FlagIndexEnv, false,
+		"give sandboxes PIP_INDEX_URL, NPM_CONFIG_REGISTRY and the like as they are set here, without passwords; @pypi is their host then")
 	complete(cmd, map[string]cobra.CompletionFunc{
 		handshake.FlagReach: cobra.NoFileCompletions, handshake.FlagHostPort: cobra.NoFileCompletions,
 	})
@@ -168,19 +175,26 @@ func (f *Owner) Register(cmd *cobra.Command) {
 
 // Given names one of the flags that were given, or is empty.
 func (f *Owner) Given(changed func(string) bool) string {
-	return given(changed, handshake.FlagReach, handshake.FlagHostPort)
+	return given(changed, handshake.FlagReach, handshake.FlagHostPort, handshake.FlagIndexEnv)
 }
 
 // Check finds what a Cubby of this version would refuse.
 func (f *Owner) Check() error {
-	_, err := compile(cubby.Network{}, egress.Operator{Reach: f.Reach, HostPorts: f.HostPorts})
+	op, err := f.operator()
+	if err == nil {
+		_, err = compile(cubby.Network{}, op)
+	}
 	return err
 }
 
 // Check finds what a Cubby of this version would refuse, and what is allowed and yet
 // not reached, or opened by the owner and yet not allowed.
 func Check(n cubby.Network, owner Owner) error {
-	p, err := compile(n, egress.Operator{Reach: owner.Reach, HostPorts: owner.HostPorts})
+	op, err := owner.operator()
+	if err != nil {
+		return err
+	}
+	p, err := compile(n, op)
 	if err != nil {
 		return err
 	}
@@ -201,12 +215,35 @@ func Check(n cubby.Network, owner Owner) error {
 		}
 	}
 	for _, port := range owner.HostPorts {
-		if d := p.Host(egress.HostName, uint16(port), egress.TCP); !d.Allowed {
-			at := net.JoinHostPort(egress.HostName, strconv.Itoa(port))
+		at := net.JoinHostPort(egress.HostName, strconv.Itoa(port))
+		if d := p.Host(egress.HostName, uint16(port), egress.TCP); !d.Allowed && !isRegistry(op, at) {
 			return fmt.Errorf("--%s %d: no rule lets code connect to it: --%s %s does", handshake.FlagHostPort, port, flagAllow, at)
 		}
 	}
 	return nil
+}
+
+// operator is what the owner permits, with what is in the environment.
+func (f *Owner) operator() (egress.Operator, error) {
+	op := egress.Operator{Reach: f.Reach, HostPorts: f.HostPorts}
+	if f.IndexEnv {
+		settings, err := indexenv.Read(os.Getenv)
+		if err != nil {
+			return op, fmt.Errorf("--%s: %w", handshake.FlagIndexEnv, err)
+		}
+		op.Registries = settings.Registries
+	}
+	return op, nil
+}
+
+// isRegistry says whether packages are installed from there.
+func isRegistry(op egress.Operator, at string) bool {
+	for _, hosts := range op.Registries {
+		if slices.Contains(hosts, at) {
+			return true
+		}
+	}
+	return false
 }
 
 // compile says faults by the flags that have them.

@@ -3,7 +3,11 @@ package server
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
+	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -26,18 +30,29 @@ func (s *Server) setNetwork(w http.ResponseWriter, r *http.Request, box Sandbox)
 	}
 }
 
-// flows tells what a sandbox has connected to, or wanted to.
+// flows tells what a sandbox has connected to, or wanted to; with ?last=N, what began in
+// the last N milliseconds.
 func (s *Server) flows(w http.ResponseWriter, r *http.Request, team string) {
 	id, ok := sandboxID(r.PathValue("id"))
 	if !ok {
 		writeError(w, fault.InvalidArgument, "Invalid sandbox ID", "")
 		return
 	}
+	var since time.Time
+	if text := r.URL.Query().Get("last"); text != "" {
+		ms, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			writeError(w, fault.InvalidArgument, "last is a number of milliseconds", "")
+			return
+		}
+		since = time.Now().Add(-time.Duration(ms) * time.Millisecond)
+	}
 	flows, err := s.host.Flows(r.Context(), team, id)
 	if err != nil {
 		writeGone(w, id, err)
 		return
 	}
+	flows = slices.DeleteFunc(flows, func(f egress.Flow) bool { return f.Time.Before(since) })
 	answer := protocol.Flows{Flows: make([]protocol.Flow, 0, len(flows))}
 	for _, f := range flows {
 		answer.Flows = append(answer.Flows, protocol.Flow{

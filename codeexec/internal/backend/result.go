@@ -165,6 +165,8 @@ func (k *Block) Options() []cubby.RunOption {
 }
 
 // EndExecution ends a block that RunCode ran with Options.
+//
+// What the network refused is told behind the code's output.
 func (k *Block) EndExecution(ex *cubby.Execution) {
 	r := codeexec.BlockResult{
 		ExitCode: ex.ExitCode, Error: errorOf(k.language, ex.Error), Duration: ex.Duration, TimedOut: ex.TimedOut,
@@ -174,6 +176,11 @@ func (k *Block) EndExecution(ex *cubby.Execution) {
 		r.Truncated = !k.say(cmp.Or(e.Traceback, e.Error())) || r.Truncated
 		if r.ExitCode == 0 {
 			r.ExitCode = 1
+		}
+	}
+	for i, refused := range ex.Refused {
+		if i < maxRefused {
+			r.Truncated = !k.say("network: "+refused.Reason) || r.Truncated
 		}
 	}
 	k.b.res.StateLost = k.b.res.StateLost || ex.StateLost
@@ -252,6 +259,9 @@ func (k *Block) end(r codeexec.BlockResult, limit string) {
 
 // maxLeft bounds how many files a result names that it does not have.
 const maxLeft = 100
+
+// maxRefused bounds what is told of connections that a network refused.
+const maxRefused = 3
 
 func (b *ResultBuilder) leave(left []codeexec.LeftFile) {
 	b.res.Left = append(b.res.Left, left[:min(len(left), maxLeft-len(b.res.Left))]...)

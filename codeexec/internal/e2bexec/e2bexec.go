@@ -53,6 +53,8 @@ type Config struct {
 	// Network is that of new sandboxes, and one to attach to gets it as well; nil
 	// leaves that one alone, and new ones have a closed network.
 	Network *cubby.Network
+	// Packages are installed in each new sandbox.
+	Packages cubby.Packages
 	// Recreate replaces a sandbox that is gone, before anything runs; OnRecreate
 	// is told.
 	Recreate   bool

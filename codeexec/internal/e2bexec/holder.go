@@ -226,6 +226,7 @@ func (h *holder) create(ctx context.Context) (*sandbox, error) {
 	if h.cfg.Network != nil {
 		opts = append(opts, cubby.WithNetwork(*h.cfg.Network))
 	}
+	opts = append(opts, cubby.WithPackages(h.cfg.Packages))
 	began := time.Now()
 	sbx, err := h.cfg.Client.Create(ctx, opts...)
 	if cubby.CodeOf(err) == cubby.CodeUnimplemented && h.cfg.Limits != (codeexec.ResourceLimits{}) {
