@@ -147,10 +147,9 @@ func TestBadControlPlane(t *testing.T) {
 		{"later: pause", "POST", "/sandboxes/" + b.ID + "/pause", "{}", 501, ""},
 		{"later: fork", "POST", "/sandboxes/" + b.ID + "/fork", "{}", 501, ""},
 		{"later: snapshot", "POST", "/sandboxes/" + b.ID + "/snapshots", "{}", 501, ""},
-		{"later: network", "PUT", "/sandboxes/" + b.ID + "/network", "{}", 501, ""},
+		{"a network of no host", "PUT", "/sandboxes/" + b.ID + "/network", `{"allowOut":["a b"],"denyOut":["0.0.0.0/0"]}`, 400, ""},
 		{"later: auto-pause", "POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true}`, 501, ""},
 		{"later: volumes", "GET", "/volumes", "", 501, ""},
-		{"later: secrets", "GET", "/secrets", "", 501, ""},
 		{"later: builds", "POST", "/v3/templates", `{"name":"x"}`, 501, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

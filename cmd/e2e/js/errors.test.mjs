@@ -104,12 +104,6 @@ describe('what is not there yet answers 501, and the SDK says so', () => {
     await assert.rejects(sandbox.fork(), later());
     await assert.rejects(Sandbox.fork(sandbox.sandboxId, { count: 2 }), later());
   });
-  test('networks', async () => {
-    await assert.rejects(sandbox.updateNetwork({ allowOut: ['example.com'] }), later());
-    await assert.rejects(Sandbox.create({ network: { denyOut: ['10.0.0.0/8'] } }), later());
-    await assert.rejects(Sandbox.create({ network: { egressProxy: { address: 'proxy.example.com:1080' } } }), later());
-    await assert.rejects(Sandbox.create({ network: { rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } } }), later());
-  });
   test('templates', async () => {
     const template = core.Template().fromBaseImage().runCmd('true');
     await assert.rejects(core.Template.build(template, 'mine'), later('BuildError'));
@@ -118,11 +112,10 @@ describe('what is not there yet answers 501, and the SDK says so', () => {
   test('the gateway for MCP', async () => {
     await assert.rejects(Sandbox.create({ mcp: {} }), later());
   });
-  test('volumes and secrets', async () => {
+  test('volumes', async () => {
     await assert.rejects(core.Volume.create('mine'), later('VolumeError'));
     await assert.rejects(core.Volume.list(), later('VolumeError'));
     await assert.rejects(Sandbox.create({ volumeMounts: { '/data': 'mine' } }), later());
-    await assert.rejects(core.Secret.create('mine', 'value'), later('SecretError'));
   });
 });
 
