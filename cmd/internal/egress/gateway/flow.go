@@ -40,7 +40,7 @@ type Flow struct {
 	End time.Time `json:"end,omitzero"`
 }
 
-// Budgets bound what one sandbox takes of the gateway. Zero is the default.
+// Budgets bound what one sandbox takes of the gateway, and what all take together. Zero is the default.
 type Budgets struct {
 	// Flows is how many may be open at a time: 1,024. A connection beyond that is not
 	// answered, so the sandbox's kernel tries again a second later.
@@ -51,6 +51,9 @@ type Budgets struct {
 	// Buffers bounds the bytes that connections' big buffers take: 64 MB. A connection
 	// that finds none left has small ones.
 	Buffers int64
+	// Memory bounds the bytes that the flows of all sandboxes take: 384 MB. One alone
+	// gets half of it.
+	Memory int64
 	// Rate bounds the bytes that pass in a second, in each direction. The default is
 	// no bound.
 	Rate int64
@@ -62,6 +65,7 @@ func (b Budgets) withDefaults() Budgets {
 	b.Flows = cmp.Or(b.Flows, 1024)
 	b.NewFlows = cmp.Or(b.NewFlows, 500)
 	b.Buffers = cmp.Or(b.Buffers, 64<<20)
+	b.Memory = cmp.Or(b.Memory, 384<<20)
 	b.Questions = cmp.Or(b.Questions, 64)
 	return b
 }

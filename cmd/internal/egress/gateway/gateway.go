@@ -50,6 +50,7 @@ type Gateway struct {
 	resolver  *dns.Resolver
 	routes    routes
 	ports     ports
+	memory    memory
 
 	mu        sync.Mutex
 	closed    bool
@@ -65,6 +66,7 @@ func New(cfg Config) (*Gateway, error) {
 		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), budgets: cfg.Budgets.withDefaults(), onFlow: cfg.OnFlow, ports: ports{80, 443},
 		sandboxes: map[string]*sandbox{},
 	}
+	g.memory.left = g.budgets.Memory
 	if g.onFlow == nil {
 		g.onFlow = func(Flow) {}
 	}

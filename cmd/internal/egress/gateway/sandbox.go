@@ -62,6 +62,7 @@ type sandbox struct {
 	closed  bool
 	flows   map[*flow]struct{}
 	buffers int64 // bytes of big buffers that are left
+	taken   int64 // bytes of the gateway's memory
 	// The name of the last question that was refused, and when.
 	refusedName string
 	refusedAt   time.Time
@@ -207,8 +208,9 @@ type flow struct {
 	rule   string
 	ctx    context.Context // ends with the flow
 	cut    context.CancelFunc
-	big    bool // has big buffers
-	report bool // that it is allowed was told
+	big    bool  // has big buffers
+	takes  int64 // bytes of the gateway's memory
+	report bool  // that it is allowed was told
 
 	sent, received atomic.Int64
 
@@ -234,7 +236,14 @@ func (s *sandbox) begin(t target) *flow {
 		s.limited.Add(1)
 		return nil
 	}
-	f := &flow{sandbox: s, target: t, began: time.Now(), big: s.buffers >= bigFlow}
+	memory := &s.gateway.memory
+	f := &flow{sandbox: s, target: t, began: time.Now(), takes: smallFlow + bigFlow}
+	if f.big = s.buffers >= bigFlow && memory.take(&s.taken, f.takes); !f.big {
+		if f.takes = smallFlow; !memory.take(&s.taken, f.takes) {
+			s.limited.Add(1)
+			return nil
+		}
+	}
 	if f.big {
 		s.buffers -= bigFlow
 	}
@@ -254,6 +263,7 @@ func (f *flow) end() {
 		s.buffers += bigFlow
 	}
 	s.mu.Unlock()
+	s.gateway.memory.give(&s.taken, f.takes)
 	if f.report {
 		told := f.told(true, f.rule, "")
 		told.Sent, told.Received, told.End = f.sent.Load(), f.received.Load(), time.Now()
