@@ -52,7 +52,8 @@ func newLogs(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := logView{remote: r, out: std.out, json: asJSON, network: network, pause: followPause, patience: followPatience, shown: map[string]bool{}}
+			v := logView{remote: r, out: std.out, json: asJSON, network: network,
+				pause: followPause, patience: followPatience, shown: map[string]bool{}}
 			err = r.explain(v.show(cmd.Context(), args[0], follow))
 			switch cubby.CodeOf(err) {
 			case cubby.CodeNotFound, cubby.CodeInvalidArgument: // it names none, or several

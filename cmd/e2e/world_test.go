@@ -150,7 +150,8 @@ func (w *world) listenDNS(t *testing.T) {
 		case !known:
 			a.Rcode = dns.RcodeNameError
 		case q.Question[0].Qtype == dns.TypeA:
-			a.Answer = append(a.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(at)})
+			head := dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}
+			a.Answer = append(a.Answer, &dns.A{Hdr: head, A: net.ParseIP(at)})
 		}
 		_ = rw.WriteMsg(a)
 	})
@@ -191,7 +192,8 @@ func (w *world) authority(t *testing.T, names ...string) tls.Certificate {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
 	root, by := make(ca, ca, nil)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, key := make(leaf, ca, by)
 	w.roots = filepath.Join(t.TempDir(), "roots.pem")
 	if err := os.WriteFile(w.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root}), 0o644); err != nil {

@@ -56,7 +56,8 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request, team string) {
 	answer := protocol.Flows{Flows: make([]protocol.Flow, 0, len(flows))}
 	for _, f := range flows {
 		answer.Flows = append(answer.Flows, protocol.Flow{
-			Time: f.Time, Proto: f.Proto.String(), Host: f.Host, Addr: f.Addr.String(), Allowed: f.Allowed, Rule: f.Rule, Reason: f.Reason, Entry: f.Entry,
+			Time: f.Time, Proto: f.Proto.String(), Host: f.Host, Addr: f.Addr.String(), Allowed: f.Allowed, Rule: f.Rule,
+			Reason: f.Reason, Entry: f.Entry,
 			Sent: f.Sent, Received: f.Received, End: f.End,
 		})
 	}

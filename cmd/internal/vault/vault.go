@@ -56,7 +56,8 @@ type Vault struct {
 // when a value was replaced or removed; its error fails the call, though the change
 // holds. The error says what to do where the store's values were sealed with another
 // key.
-func Open(ctx context.Context, st *store.Store, key *secret.Key, changed func(ctx context.Context, teamID, name string) error) (*Vault, error) {
+func Open(ctx context.Context, st *store.Store, key *secret.Key,
+	changed func(ctx context.Context, teamID, name string) error) (*Vault, error) {
 	err := st.SecretsKey(ctx, key.Fingerprint())
 	if errors.Is(err, store.ErrOtherKey) {
 		return nil, &fault.Error{Code: fault.InvalidArgument, Err: errors.New("this folder's secrets are sealed with another key than the one that was given"),
