@@ -282,10 +282,12 @@ func TestNetworkLog(t *testing.T) {
 	}
 	out := &lockedBuffer{}
 	v := logView{remote: r, out: out, network: true, pause: time.Millisecond, shown: map[string]bool{}}
-	over := make(chan error)
-	go func() { over <- v.show(t.Context(), "iann", true) }()
-	for strings.Count(out.String(), "\n") < 3 {
-		time.Sleep(time.Millisecond)
+	over := make(chan error, 1)
+	go func() { over <- v.show(t.Context(), "iannnnnnnnnnnnnnnnnnn", true) }()
+	for deadline := time.Now().Add(time.Minute); strings.Count(out.String(), "\n") < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got\n%s", out.String())
+		}
 	}
 	if err := r.Kill(t.Context(), "iannnnnnnnnnnnnnnnnnn"); err != nil {
 		t.Fatal(err)
@@ -298,9 +300,9 @@ func TestNetworkLog(t *testing.T) {
 		got = append(got, strings.TrimSpace(line[len("2006-01-02 15:04:05.000"):]))
 	}
 	want := []string{
-		`warn   refused allow=a.example host=a\x1b[2J.example reason=no to="tcp 198.18.0.1:443"`,
-		`info   ended received=6 sent=5 to="tcp 192.0.2.1:80" took=5s`,
-		`info   allowed rule=192.0.2.1 to="tcp 192.0.2.1:22"`,
+		`warn   refused  allow=a.example host=a\x1b[2J.example reason=no to="tcp 198.18.0.1:443"`,
+		`info   ended  received=6 sent=5 to="tcp 192.0.2.1:80" took=5s`,
+		`info   allowed  rule=192.0.2.1 to="tcp 192.0.2.1:22"`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
