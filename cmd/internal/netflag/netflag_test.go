@@ -14,6 +14,7 @@ import (
 func getenv(name string) string {
 	return map[string]string{
 		"KEY": "hidden", "TWO": "hidden\nhidden", "PROXY": "socks5://ann:hidden@p.example:1080", "WEB": "http://ann:hidden@p.example:3128",
+		"TLS": "https://ann:hidden@p.example:3128",
 	}[name]
 }
 
@@ -110,7 +111,8 @@ func TestProxy(t *testing.T) {
 		{"PROXY", true, ""},
 		{"", true, "--proxy-resolves is about a proxy"},
 		{"UNSET", false, "the environment variable UNSET is not set"},
-		{"WEB", false, "only SOCKS5"},
+		{"WEB", false, ""},
+		{"TLS", false, "over TLS cannot be used"},
 		{"socks5://ann:hidden@p.example:1080", false, "give the name of an environment variable"},
 	} {
 		err := netflag.Proxy(tt.name, tt.resolves, getenv)
