@@ -113,6 +113,8 @@ __cubby_save() {
 
 # The EXIT trap: $1 is the status, the rest the positional parameters.
 __cubby_exit() {
+  # A child that is killed before it has become its program still has this trap.
+  [[ $BASHPID == "$$" ]] || builtin return 0
   builtin trap '' INT
   builtin set +eux +o pipefail
   builtin trap - DEBUG ERR RETURN
