@@ -370,6 +370,9 @@ func busy(ctx context.Context, sbx *cubby.Sandbox, s *netServers) (stop func(), 
 		return func() { cancel(); <-ended }, nil
 	case err := <-ended:
 		cancel()
+		if err == nil {
+			err = errors.New("not all of them could be made")
+		}
 		return nil, fmt.Errorf("busy connections: %w", err)
 	}
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // gatewayLimits bound the gateway's process, for all sandboxes together.
-var gatewayLimits = cgroup.Limits{Memory: 640 << 20, PIDs: 256}
+var gatewayLimits = cgroup.Limits{Memory: 896 << 20, PIDs: 256}
 
 // network is the sandboxes' way out.
 type network struct {

@@ -51,7 +51,7 @@ type Budgets struct {
 	// Buffers bounds the bytes that connections' big buffers take: 64 MB. A connection
 	// that finds none left has small ones.
 	Buffers int64
-	// Memory bounds the bytes that the flows of all sandboxes take: 384 MB. One alone
+	// Memory bounds the bytes that the flows of all sandboxes take: 640 MB. One alone
 	// gets half of it.
 	Memory int64
 	// Rate bounds the bytes that pass in a second, in each direction. The default is
@@ -65,7 +65,7 @@ func (b Budgets) withDefaults() Budgets {
 	b.Flows = cmp.Or(b.Flows, 1024)
 	b.NewFlows = cmp.Or(b.NewFlows, 500)
 	b.Buffers = cmp.Or(b.Buffers, 64<<20)
-	b.Memory = cmp.Or(b.Memory, 384<<20)
+	b.Memory = cmp.Or(b.Memory, 640<<20)
 	b.Questions = cmp.Or(b.Questions, 64)
 	return b
 }
