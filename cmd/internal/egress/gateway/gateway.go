@@ -34,7 +34,7 @@ type Config struct {
 	Budgets Budgets // of each sandbox
 	// OnFlow is told each flow when it is decided and when it ends. It is called by many
 	// goroutines and must not block.
-	OnFlow func(Flow)
+	OnFlow func(egress.Flow)
 	Logger *slog.Logger // nil discards
 }
 
@@ -45,7 +45,7 @@ type Gateway struct {
 	authority *web.Authority
 	roots     *x509.CertPool
 	budgets   Budgets
-	onFlow    func(Flow)
+	onFlow    func(egress.Flow)
 	operator  atomic.Pointer[egress.Operator]
 	resolver  *dns.Resolver
 	routes    routes
@@ -68,7 +68,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.memory.left = g.budgets.Memory
 	if g.onFlow == nil {
-		g.onFlow = func(Flow) {}
+		g.onFlow = func(egress.Flow) {}
 	}
 	if len(cfg.Authority) > 0 {
 		a, err := web.ParseAuthority(cfg.Authority)

@@ -157,17 +157,17 @@ func (b *box) udp(to netip.AddrPort) *gonet.UDPConn {
 // flows keeps what a gateway tells.
 type flows struct {
 	mu  sync.Mutex
-	all []Flow
+	all []egress.Flow
 }
 
-func (f *flows) add(one Flow) {
+func (f *flows) add(one egress.Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, one)
 }
 
 // wait returns the first flow that match is true for.
-func (f *flows) wait(tb testing.TB, match func(Flow) bool) Flow {
+func (f *flows) wait(tb testing.TB, match func(egress.Flow) bool) egress.Flow {
 	tb.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		f.mu.Lock()
@@ -283,7 +283,7 @@ func TestTCP(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	c.Close()
-	end := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+	end := told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 	if end.Sent != 5 || end.Received != 5 || !end.Allowed || end.Addr != server || end.Rule != server.String() || end.Reason != "" {
 		t.Errorf("%+v", end)
 	}

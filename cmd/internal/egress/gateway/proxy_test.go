@@ -206,7 +206,7 @@ func TestProxy(t *testing.T) {
 				if err == nil {
 					t.Fatal("it is connected")
 				}
-				f := told.wait(t, func(f Flow) bool { return strings.Contains(f.Reason, "proxy") })
+				f := told.wait(t, func(f egress.Flow) bool { return strings.Contains(f.Reason, "proxy") })
 				if strings.Contains(f.Reason, test.password) {
 					t.Errorf("%+v", f)
 				}
@@ -236,7 +236,7 @@ func TestProxy(t *testing.T) {
 			}
 			u := b.udp(netip.AddrPortFrom(b.lookup("ok.test"), 9))
 			_, _ = u.Write([]byte("x"))
-			told.wait(t, func(f Flow) bool { return f.Proto == egress.UDP && strings.Contains(f.Reason, "proxy") })
+			told.wait(t, func(f egress.Flow) bool { return f.Proto == egress.UDP && strings.Contains(f.Reason, "proxy") })
 		})
 	}
 }

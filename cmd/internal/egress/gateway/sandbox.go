@@ -286,8 +286,8 @@ func (f *flow) fail(err error) {
 	}
 }
 
-func (f *flow) told(allowed bool, rule, reason string) Flow {
-	return Flow{
+func (f *flow) told(allowed bool, rule, reason string) egress.Flow {
+	return egress.Flow{
 		Sandbox: f.sandbox.id, Time: f.began, Proto: f.proto, Host: f.name, Addr: f.addr, Allowed: allowed, Rule: rule, Reason: reason,
 	}
 }
@@ -305,7 +305,8 @@ func (f *flow) refused(d egress.Decision) {
 
 // refuse tells of a flow that never began.
 func (s *sandbox) refuse(t target, d egress.Decision) {
-	s.tell(Flow{Sandbox: s.id, Time: time.Now(), Proto: t.proto, Host: t.name, Addr: t.addr, Rule: d.Rule, Reason: d.Reason, Entry: d.Entry})
+	s.tell(egress.Flow{Sandbox: s.id, Time: time.Now(), Proto: t.proto, Host: t.name, Addr: t.addr,
+		Rule: d.Rule, Reason: d.Reason, Entry: d.Entry})
 }
 
 // nameServer is the one that resolvers inside are told.
@@ -323,7 +324,7 @@ func (s *sandbox) refuseName(name string) {
 	}
 }
 
-func (s *sandbox) tell(f Flow) {
+func (s *sandbox) tell(f egress.Flow) {
 	if !s.told.Allow() {
 		s.untold.Add(1)
 		return

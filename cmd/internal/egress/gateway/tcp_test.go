@@ -102,7 +102,7 @@ func TestTCPRefused(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("%s: refused after %v", to, took)
 		}
-		f := told.wait(t, func(f Flow) bool { return f.Addr == to })
+		f := told.wait(t, func(f egress.Flow) bool { return f.Addr == to })
 		if f.Allowed || !strings.Contains(f.Reason, tells) || f.Reason == "" || f.Sandbox != "a" {
 			t.Errorf("%+v", f)
 		}
@@ -111,7 +111,7 @@ func TestTCPRefused(t *testing.T) {
 	if _, err := b.dial(closed); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("%s: %v", closed, err)
 	}
-	f := told.wait(t, func(f Flow) bool { return f.Addr == closed && !f.End.IsZero() })
+	f := told.wait(t, func(f egress.Flow) bool { return f.Addr == closed && !f.End.IsZero() })
 	if !f.Allowed || !strings.Contains(f.Reason, "refused") {
 		t.Errorf("%+v", f)
 	}
@@ -239,7 +239,7 @@ func TestEnds(t *testing.T) {
 			b := newBox(t, g, "a", policy(t, g, egress.Rules{Open: true}))
 			test.client(t, b.mustDial(server))
 			<-served
-			told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+			told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 		})
 	}
 }
@@ -271,7 +271,7 @@ func TestBigTransfer(t *testing.T) {
 				t.Errorf("16 MB at 16 MB/s took %v", took)
 			}
 			c.Close()
-			f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+			f := told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 			if f.Sent != int64(len(data)) || f.Received != int64(len(data)) {
 				t.Errorf("%+v", f)
 			}
@@ -307,7 +307,7 @@ func TestUpdate(t *testing.T) {
 	if err := ask(second); err != nil {
 		t.Errorf("what is still allowed: %v", err)
 	}
-	f := told.wait(t, func(f Flow) bool { return f.Addr == one && !f.End.IsZero() })
+	f := told.wait(t, func(f egress.Flow) bool { return f.Addr == one && !f.End.IsZero() })
 	if !strings.Contains(f.Reason, "rules changed") {
 		t.Errorf("%+v", f)
 	}
@@ -377,7 +377,7 @@ func TestServerName(t *testing.T) {
 					t.Errorf("another name, %q, is led on", other)
 				}
 			}
-			f := told.wait(t, func(f Flow) bool { return strings.Contains(f.Reason, `"other.test"`) })
+			f := told.wait(t, func(f egress.Flow) bool { return strings.Contains(f.Reason, `"other.test"`) })
 			if f.Host != "ok.test" || !f.Allowed || f.End.IsZero() {
 				t.Errorf("%+v", f)
 			}
@@ -429,7 +429,7 @@ func TestNoSuchHost(t *testing.T) {
 	if _, err := b.dial(netip.AddrPortFrom(at, 80)); err == nil || !strings.Contains(err.Error(), "no route to host") {
 		t.Errorf("%v", err)
 	}
-	f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+	f := told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 	if !strings.Contains(f.Reason, "no such host") {
 		t.Errorf("%+v", f)
 	}

@@ -65,7 +65,7 @@ func TestUDP(t *testing.T) {
 	if err := g.Update("a", policy(t, g, egress.Rules{})); err != nil {
 		t.Fatal(err)
 	}
-	f := told.wait(t, func(f Flow) bool { return f.Addr == named && !f.End.IsZero() })
+	f := told.wait(t, func(f egress.Flow) bool { return f.Addr == named && !f.End.IsZero() })
 	if f.Sent != 17401 || f.Received != 17401 || f.Host != "ok.test" || f.Proto != egress.UDP {
 		t.Errorf("%+v", f)
 	}
@@ -101,7 +101,7 @@ func TestUDPRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("%v", err)
 			}
-			told.wait(t, func(f Flow) bool { return f.Sandbox == name })
+			told.wait(t, func(f egress.Flow) bool { return f.Sandbox == name })
 		})
 	}
 }
@@ -181,7 +181,7 @@ func TestRefusedName(t *testing.T) {
 			}
 		}
 	}
-	told.wait(t, func(f Flow) bool { return f.Host == "other.test" })
+	told.wait(t, func(f egress.Flow) bool { return f.Host == "other.test" })
 	told.mu.Lock()
 	defer told.mu.Unlock()
 	if len(told.all) != 2 {

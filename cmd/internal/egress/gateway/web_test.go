@@ -70,7 +70,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	c.Close()
-	f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+	f := told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 	if f.Sent == 0 || f.Received == 0 || f.Host != "ok.test" || f.Reason != "" {
 		t.Errorf("%+v", f)
 	}
@@ -144,7 +144,7 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%d %q", code, body)
 		}
 		c.Close()
-		f := told.wait(t, func(f Flow) bool { return !f.End.IsZero() })
+		f := told.wait(t, func(f egress.Flow) bool { return !f.End.IsZero() })
 		if !strings.Contains(f.Reason, "certificate") || strings.Contains(f.Reason, "secret") {
 			t.Errorf("%+v", f)
 		}

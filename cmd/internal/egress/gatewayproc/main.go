@@ -56,7 +56,7 @@ func serve() error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("not confined: %w", err)
 	}
-	s := &serving{wire: w, flows: make(chan gateway.Flow, 256)}
+	s := &serving{wire: w, flows: make(chan egress.Flow, 256)}
 	first, _, err := w.receive()
 	if err == nil {
 		err = s.configure(first)
@@ -91,7 +91,7 @@ type serving struct {
 	wire     *wire
 	gateway  *gateway.Gateway
 	operator egress.Operator // touched by the goroutine that receives alone
-	flows    chan gateway.Flow
+	flows    chan egress.Flow
 }
 
 // configure makes the gateway of the server's first message.
@@ -141,7 +141,7 @@ func (s *serving) do(m *message, card *os.File) error {
 }
 
 // onFlow does not wait for the server: what it does not read in time is lost.
-func (s *serving) onFlow(f gateway.Flow) {
+func (s *serving) onFlow(f egress.Flow) {
 	select {
 	case s.flows <- f:
 	default:

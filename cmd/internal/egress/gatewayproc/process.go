@@ -354,7 +354,7 @@ func (p *Process) converse(w *wire, pid int) error {
 			p.answered(m)
 		case opFlow:
 			if m.Flow != nil && p.cfg.OnFlow != nil {
-				p.cfg.OnFlow(bounded(egress.Flow(*m.Flow)))
+				p.cfg.OnFlow(bounded(*m.Flow))
 			}
 		case opLog:
 			if lines.Allow() {

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
-	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gateway"
 )
 
 // serverVar makes this program a server that starts a gateway, says which process that
@@ -465,7 +464,7 @@ func TestHostileGateway(t *testing.T) {
 	for range 200 {
 		for _, m := range []*message{
 			{Op: opDone, Seq: 7, Error: long}, {Op: opDone}, {Op: opUpdate, Sandbox: "i2"}, {Op: opDetach}, {Op: "?"}, {Op: opReady},
-			{Op: opFlow, Flow: &gateway.Flow{Sandbox: "nobody", Host: long, Reason: long}}, {Op: opFlow}, {Op: opLog}, {Op: opLog, Log: []byte(`{"msg":1}`)},
+			{Op: opFlow, Flow: &egress.Flow{Sandbox: "nobody", Host: long, Reason: long}}, {Op: opFlow}, {Op: opLog}, {Op: opLog, Log: []byte(`{"msg":1}`)},
 		} {
 			if err := w.send(m, null); err != nil {
 				t.Fatal(err)
@@ -473,7 +472,7 @@ func TestHostileGateway(t *testing.T) {
 		}
 	}
 	waitFor(t, "the last flow", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.ready })
-	if err := w.send(&message{Op: opFlow, Flow: &gateway.Flow{Host: long, Reason: strings.Repeat("y", maxTold)}}, nil); err != nil {
+	if err := w.send(&message{Op: opFlow, Flow: &egress.Flow{Host: long, Reason: strings.Repeat("y", maxTold)}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	select {

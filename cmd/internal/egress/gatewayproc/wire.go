@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
-	"github.com/cubby-sandbox/cubby/cmd/internal/egress/gateway"
 )
 
 // What the server's process and its gateway say to each other.
@@ -41,7 +40,7 @@ type message struct {
 	// certificates by which servers outside are verified, both as PEM.
 	Authority []byte          `json:"authority,omitempty"`
 	Roots     []byte          `json:"roots,omitempty"`
-	Flow      *gateway.Flow   `json:"flow,omitempty"`
+	Flow      *egress.Flow    `json:"flow,omitempty"`
 	Log       json.RawMessage `json:"log,omitempty"`
 	Error     string          `json:"error,omitempty"`
 }
