@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 )
@@ -25,12 +26,22 @@ func (h *Host) RecordFlow(f egress.Flow) {
 	s.flows.add(f)
 }
 
+// flushTimeout bounds the wait for what the gateway has yet to tell.
+const flushTimeout = time.Second
+
 // Flows returns what was told of the flows of a team's sandbox that has not ended,
 // oldest first: the newest thousand. The error wraps ErrNotFound.
 func (h *Host) Flows(ctx context.Context, teamID, id string) ([]egress.Flow, error) {
 	s, err := h.Of(ctx, teamID, id)
 	if err != nil {
 		return nil, err
+	}
+	if h.cfg.Networks != nil {
+		flush, cancel := context.WithTimeout(ctx, flushTimeout)
+		defer cancel()
+		if err := h.cfg.Networks.Flush(flush); err != nil {
+			h.log.Warn("the newest of a sandbox's flows may be missing", "sandbox_id", id, "err", err)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,6 +28,9 @@ type Networks interface {
 	Update(ctx context.Context, sandbox string, rules egress.Rules) error
 	// Detach takes a sandbox's card away.
 	Detach(sandbox string)
+	// Flush returns when Host.RecordFlow was called for every flow that was decided
+	// before, or when ctx ends.
+	Flush(ctx context.Context) error
 }
 
 // Secrets are what teams keep for the rules of their sandboxes. Its method is called

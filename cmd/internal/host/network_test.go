@@ -21,6 +21,7 @@ type cards struct {
 	mu    sync.Mutex
 	rules map[string]egress.Rules // of attached sandboxes
 	fail  error                   // of Attach and Update
+	flush func()                  // called by Flush; nil is none
 }
 
 func (c *cards) Attach(sandbox string, rules egress.Rules) (*os.File, error) {
@@ -44,6 +45,13 @@ func (c *cards) Detach(sandbox string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.rules, sandbox)
+}
+
+func (c *cards) Flush(context.Context) error {
+	if c.flush != nil {
+		c.flush()
+	}
+	return nil
 }
 
 func (c *cards) of(sandbox string) (egress.Rules, bool) {
@@ -147,7 +155,8 @@ func TestNetwork(t *testing.T) {
 
 // TestFlows: what is told of a sandbox's flows is kept for its team, the newest.
 func TestFlows(t *testing.T) {
-	h := newHost(t, &hosttest.Engine{}, nil)
+	c := &cards{rules: map[string]egress.Rules{}}
+	h := newHost(t, &hosttest.Engine{}, func(cfg *Config) { cfg.Networks = c })
 	s, err := h.Create(t.Context(), CreateRequest{TeamID: "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +171,10 @@ func TestFlows(t *testing.T) {
 	}
 	if _, err := h.Flows(t.Context(), "b", s.ID); !is(err, ErrNotFound) {
 		t.Errorf("another team's: %v", err)
+	}
+	c.flush = func() { h.RecordFlow(egress.Flow{Sandbox: s.ID, Host: "late.example.com"}) }
+	if flows, err = h.Flows(t.Context(), "a", s.ID); err != nil || flows[maxFlows-1].Host != "late.example.com" {
+		t.Errorf("without what the gateway had yet to tell, %v", err)
 	}
 }
 

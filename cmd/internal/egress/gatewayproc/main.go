@@ -56,7 +56,7 @@ func serve() error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("not confined: %w", err)
 	}
-	s := &serving{wire: w, flows: make(chan egress.Flow, 256)}
+	s := &serving{wire: w, reports: make(chan report, 256)}
 	first, _, err := w.receive()
 	if err == nil {
 		err = s.configure(first)
@@ -77,6 +77,10 @@ func serve() error {
 		if err != nil {
 			return err
 		}
+		if m.Op == opFlush {
+			s.reports <- report{flush: m.Seq}
+			continue
+		}
 		answer := &message{Op: opDone, Seq: m.Seq, Sandbox: m.Sandbox}
 		if err := s.do(m, card); err != nil {
 			answer.Error = err.Error()
@@ -91,7 +95,13 @@ type serving struct {
 	wire     *wire
 	gateway  *gateway.Gateway
 	operator egress.Operator // touched by the goroutine that receives alone
-	flows    chan egress.Flow
+	reports  chan report
+}
+
+// report is what the server is told in its order: a flow, or the answer to an opFlush.
+type report struct {
+	flow  *egress.Flow
+	flush uint64 // the message's Seq, where flow is nil
 }
 
 // configure makes the gateway of the server's first message.
@@ -143,14 +153,18 @@ func (s *serving) do(m *message, card *os.File) error {
 // onFlow does not wait for the server: what it does not read in time is lost.
 func (s *serving) onFlow(f egress.Flow) {
 	select {
-	case s.flows <- f:
+	case s.reports <- report{flow: &f}:
 	default:
 	}
 }
 
 func (s *serving) tell() {
-	for f := range s.flows {
-		if s.wire.send(&message{Op: opFlow, Sandbox: f.Sandbox, Flow: &f}, nil) != nil {
+	for r := range s.reports {
+		m := &message{Op: opDone, Seq: r.flush}
+		if r.flow != nil {
+			m = &message{Op: opFlow, Sandbox: r.flow.Sandbox, Flow: r.flow}
+		}
+		if s.wire.send(m, nil) != nil {
 			return // the other goroutine sees it, too
 		}
 	}

@@ -182,10 +182,7 @@ func (p *Process) Update(ctx context.Context, sandbox string, rules egress.Rules
 		p.mu.Unlock()
 		return nil // nothing is open, and the next process begins with these
 	}
-	p.seq++
-	seq, done := p.seq, make(chan error, 1)
-	p.waiting[seq] = done
-	p.send(&message{Op: opUpdate, Seq: seq, Sandbox: sandbox, Rules: &rules}, nil)
+	seq, done := p.ask(&message{Op: opUpdate, Sandbox: sandbox, Rules: &rules})
 	w := p.wire
 	p.mu.Unlock()
 	late := time.NewTimer(updateTimeout)
@@ -204,6 +201,38 @@ func (p *Process) Update(ctx context.Context, sandbox string, rules egress.Rules
 		delete(p.waiting, seq)
 		p.mu.Unlock()
 		return fmt.Errorf("new network rules of %s: %w", sandbox, context.Cause(ctx))
+	}
+}
+
+// ask sends a message whose answer comes from the channel. The caller holds p.mu, and
+// there is a process.
+func (p *Process) ask(m *message) (seq uint64, done <-chan error) {
+	p.seq++
+	m.Seq = p.seq
+	answer := make(chan error, 1)
+	p.waiting[m.Seq] = answer
+	p.send(m, nil)
+	return m.Seq, answer
+}
+
+// Flush returns when OnFlow has been told of every flow that was decided before the
+// call, or when ctx ends. What code in a sandbox has seen refused is among them.
+func (p *Process) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	if p.wire == nil {
+		p.mu.Unlock()
+		return nil // what the last process did not tell is lost
+	}
+	seq, done := p.ask(&message{Op: opFlush})
+	p.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		p.mu.Lock()
+		delete(p.waiting, seq)
+		p.mu.Unlock()
+		return fmt.Errorf("what the network's gateway has to tell: %w", context.Cause(ctx))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,6 +290,35 @@ func TestUpdate(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFlush: what code has seen refused was told when Flush returns.
+func TestFlush(t *testing.T) {
+	var told atomic.Int32
+	p := start(t, Config{OnFlow: func(egress.Flow) {
+		time.Sleep(10 * time.Millisecond) // a server that is slow
+		told.Add(1)
+	}})
+	if err := p.Flush(t.Context()); err != nil {
+		t.Errorf("before there is a process: %v", err)
+	}
+	card := attached(t, p, "i1")
+	for i := range 20 {
+		if err := refusedPort(card, uint16(81+i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := told.Load(); got != int32(i+1) {
+			t.Fatalf("%d flows were told, %d refused", got, i+1)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Flush(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	opAttach = "attach" // server: a sandbox with its card and its rules
 	opUpdate = "update" // server: other rules for a sandbox; is answered
 	opDetach = "detach" // server: a sandbox that is gone
+	opFlush  = "flush"  // server: is answered after all flows before it
 	opReady  = "ready"  // gateway: it is confined, and serves
 	opDone   = "done"   // gateway: the answer to the message of the same Seq
 	opFlow   = "flow"   // gateway: what was decided of a flow, or how it ended

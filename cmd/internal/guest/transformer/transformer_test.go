@@ -125,9 +125,11 @@ func TestHostileProgram(t *testing.T) {
 		"closes and stays":   {"exec >&- <&-; exec sleep 60", "TypeScript's compiler ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			// Before the others begin: what they start would inherit the file while it is
+			// open for writing, and nobody can execute it then.
 			path := filepath.Join(t.TempDir(), "program")
 			guesttest.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755))
+			t.Parallel()
 			tr := open(t, path)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
