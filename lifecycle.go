@@ -23,6 +23,8 @@ const (
 	maxLogs   = 1000
 )
 
+var errPages = errors.New("the server's pages do not go on")
+
 // ListOptions say which sandboxes to list. The zero value is all of them, newest
 // first.
 type ListOptions struct {
@@ -82,7 +84,7 @@ func (c *Client) List(ctx context.Context, opts ListOptions) iter.Seq2[Info, err
 				return
 			}
 			if next == cursor || len(next) > maxCursor {
-				yield(Info{}, fail(op, CodeInternal, errors.New("the server's pages do not go on")))
+				yield(Info{}, fail(op, CodeInternal, errPages))
 				return
 			}
 			cursor = next
@@ -146,7 +148,8 @@ func (c *Client) page(ctx context.Context, opts ListOptions, left int,
 	return page, next, err
 }
 
-func (c *Client) list(ctx context.Context, path string, query url.Values, page *[]protocol.ListedSandbox) (next string, err error) {
+// list fetches a page of a list into page, a pointer to a slice.
+func (c *Client) list(ctx context.Context, path string, query url.Values, page any) (next string, err error) {
 	ctx, cancel := bounded(ctx, answerTimeout)
 	defer cancel()
 	req, err := newRequest(ctx, http.MethodGet, c.api, path, query, nil)

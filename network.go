@@ -257,12 +257,21 @@ const minSecret = 6
 // redact takes the values of headers out of an error: a server may repeat what it was
 // sent.
 func (n Network) redact(err error) error {
-	if err == nil || len(n.Headers) == 0 {
-		return err
+	values := make([]string, 0, len(n.Headers))
+	for _, h := range n.Headers {
+		values = append(values, h.Value)
+	}
+	return withoutValues(err, values...)
+}
+
+// withoutValues takes secret values, and the words in them, out of an error.
+func withoutValues(err error, values ...string) error {
+	if err == nil {
+		return nil
 	}
 	var pairs []string
-	for _, h := range n.Headers {
-		for _, part := range append([]string{h.Value}, strings.Fields(h.Value)...) {
+	for _, value := range values {
+		for _, part := range append([]string{value}, strings.Fields(value)...) {
 			if len(part) >= minSecret {
 				// Quoted, as JSON and Go have it, it may differ.
 				quoted := fmt.Sprintf("%q", part)
