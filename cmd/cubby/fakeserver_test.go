@@ -25,6 +25,7 @@ type fakeServer struct {
 	boxes   []fakeBox
 	ended   map[string]string // the reasons, by id
 	changes []string
+	secrets []fakeSecret
 
 	creating func(ctx context.Context) // called in the middle of a create; may be nil
 }
@@ -38,6 +39,14 @@ type fakeBox struct {
 	CPUs     int               `json:"cpuCount"`
 	Memory   int               `json:"memoryMB"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+type fakeSecret struct {
+	Name     string            `json:"name"`
+	Version  int               `json:"currentVersion"`
+	Created  time.Time         `json:"createdAt"`
+	Metadata map[string]string `json:"metadata"`
+	value    string
 }
 
 func newFakeServer() *fakeServer {
@@ -58,7 +67,38 @@ func newFakeServer() *fakeServer {
 			{ID: "isilentttttttttttttt1", Template: "", State: ""},
 			box("isilentttttttttttttt2", "base", "running", -time.Hour, -time.Hour, 2, 2048, nil),
 		},
-		ended: map[string]string{"ioldddddddddddddddddd": "its timeout was over"},
+		ended:   map[string]string{"ioldddddddddddddddddd": "its timeout was over"},
+		secrets: []fakeSecret{{Name: "\x1b[2Jold\n", Version: 3, Created: now.Add(-time.Hour), Metadata: map[string]string{"a": "\x1b[31m"}}},
+	}
+}
+
+// serveSecrets answers calls about secrets. It repeats a value with
+// "repeat" in it.
+func (f *fakeServer) serveSecrets(w http.ResponseWriter, r *http.Request, refuse func(int, string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var body struct{ Name, Value string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/secrets"), "/")
+	i := slices.IndexFunc(f.secrets, func(s fakeSecret) bool { return s.Name == strings.ToLower(name) })
+	switch {
+	case strings.Contains(body.Value, "repeat"):
+		refuse(http.StatusBadRequest, "what is "+body.Value)
+	case r.Method == http.MethodGet:
+		_ = json.NewEncoder(w).Encode(f.secrets)
+	case name == "":
+		f.secrets = append(f.secrets, fakeSecret{Name: strings.ToLower(body.Name), Version: 1, value: body.Value})
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(f.secrets[len(f.secrets)-1])
+	case i < 0:
+		refuse(http.StatusNotFound, "Secret '"+name+"' not found")
+	case r.Method == http.MethodDelete:
+		f.secrets = slices.Delete(f.secrets, i, i+1)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		f.secrets[i].value = body.Value
+		f.secrets[i].Version++
+		_ = json.NewEncoder(w).Encode(f.secrets[i])
 	}
 }
 
@@ -73,6 +113,10 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Header.Get("X-API-Key") != fakeKey {
 		refuse(http.StatusUnauthorized, "Invalid API key, please visit a web site")
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/secrets") {
+		f.serveSecrets(w, r, refuse)
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/v2")
