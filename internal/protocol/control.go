@@ -363,18 +363,34 @@ type Team struct {
 // requests to a guest (Cubby).
 const HeaderHostToken = "Cubby-Host-Token"
 
+// Values of InitRequest.Restored.
+const (
+	// RestoredResume says that the sandbox goes on that was checkpointed.
+	RestoredResume = "resume"
+	// RestoredCopy says that this is another sandbox, or the same one put back to what
+	// it was: there may be others of the same memory. The generators of random numbers
+	// that the kernels' languages have draw anew; see SECURITY.md for those that cannot.
+	RestoredCopy = "copy"
+)
+
 // InitRequest is the body of envd's POST /init, which only the host may call: after
 // a boot, when a sandbox that was kept ready is handed out, and after a restore.
 // A guest takes any number of them, and the same one twice changes nothing. What
 // is absent, null, empty or zero stays as it is, except where a field says
 // otherwise. A request that is refused changes nothing at all.
 type InitRequest struct {
+	// Restored (Cubby) is RestoredResume or RestoredCopy in the first request to a
+	// machine that was made of a checkpoint, and absent in any other. It carries the
+	// host token that held when the checkpoint was written, if one did.
+	Restored string `json:"cubbyRestored,omitempty"`
 	// HostToken (Cubby) is asked for at the host's own routes, /init among them,
 	// from then on. The first request must have one; in a later one it replaces
-	// the token that the request came with. It is visible ASCII.
+	// the token that the request came with, and RestoredCopy wants a new one. It is
+	// visible ASCII.
 	HostToken string `json:"cubbyHostToken,omitempty"`
 	// AccessToken is asked for at all other routes from then on. It is visible
-	// ASCII. A sandbox that has one cannot lose it.
+	// ASCII. A sandbox that has one cannot lose it; a copy has the one that the
+	// request brings, or none.
 	AccessToken string `json:"accessToken,omitempty"`
 	// EnvVars are the variables of commands, of kernels' calls, and of whatever
 	// these start, from then on. They replace those of the request before, so that

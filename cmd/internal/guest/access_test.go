@@ -3,7 +3,9 @@
 package guest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"os"
@@ -101,6 +103,46 @@ func TestToken(t *testing.T) {
 			resp, text := b.do(c.method, c.path, nil, header...)
 			if resp.StatusCode != c.status || !strings.Contains(text, c.message) {
 				t.Fatal(resp.Status, text)
+			}
+		})
+	}
+}
+
+// TestTokensOfARestoredMachine has the host greet one that was checkpointed as a
+// sandbox with tokens: neither of the old ones opens a copy, whatever the copy has.
+func TestTokensOfARestoredMachine(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		req      protocol.InitRequest
+		status   int
+		old, own int // of a call with the source's token, and with the request's
+	}{
+		{"resumed", protocol.InitRequest{Restored: protocol.RestoredResume, HostToken: "host2"}, 204, 200, 401},
+		{"a copy with a token", protocol.InitRequest{Restored: protocol.RestoredCopy, HostToken: "host2", AccessToken: "T2"}, 204, 401, 200},
+		{"an open copy", protocol.InitRequest{Restored: protocol.RestoredCopy, HostToken: "host2"}, 204, 200, 200},
+		{"a copy of the host's old token", protocol.InitRequest{Restored: protocol.RestoredCopy, HostToken: guesttest.HostToken}, 400, 200, 401},
+		{"a copy without one", protocol.InitRequest{Restored: protocol.RestoredCopy}, 400, 200, 401},
+		{"neither", protocol.InitRequest{Restored: "thawed"}, 400, 200, 401},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBox(t)
+			b.tell(protocol.InitRequest{AccessToken: "T"})
+			init := func(token string) *http.Response {
+				body, err := json.Marshal(c.req)
+				guesttest.Must(t, err)
+				resp, _ := b.do("POST", "/init", bytes.NewReader(body), protocol.HeaderHostToken, token)
+				return resp
+			}
+			if got := init(guesttest.HostToken); got.StatusCode != c.status {
+				t.Fatal(got.Status)
+			}
+			if got := init(guesttest.HostToken); c.status == 204 && got.StatusCode != 401 {
+				t.Errorf("with the host's old token: %s", got.Status)
+			}
+			for token, want := range map[string]int{"T": c.old, c.req.AccessToken: c.own} {
+				if resp, _ := b.do("GET", "/envs", nil, protocol.HeaderAccessToken, token); resp.StatusCode != want {
+					t.Errorf("with the token %q: %s, want %d", token, resp.Status, want)
+				}
 			}
 		})
 	}

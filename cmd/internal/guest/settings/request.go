@@ -25,6 +25,15 @@ func (s *Store) Check(req protocol.InitRequest) error {
 	if s.Load().HostToken == "" && req.HostToken == "" {
 		return errors.New("the first /init has to bring cubbyHostToken")
 	}
+	switch req.Restored {
+	case "", protocol.RestoredResume:
+	case protocol.RestoredCopy:
+		if req.HostToken == "" || req.HostToken == s.Load().HostToken {
+			return errors.New("a copy has to get a cubbyHostToken of its own")
+		}
+	default:
+		return fmt.Errorf("cubbyRestored '%s' is neither '%s' nor '%s'", reply.Cut(req.Restored), protocol.RestoredResume, protocol.RestoredCopy)
+	}
 	for name, token := range map[string]string{"cubbyHostToken": req.HostToken, "accessToken": req.AccessToken} {
 		if len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return fmt.Errorf("%s: no header can carry it", name)

@@ -45,6 +45,9 @@ func (s Settings) With(req protocol.InitRequest) *Settings {
 		}
 	}
 	keep(&s.HostToken, req.HostToken)
+	if req.Restored == protocol.RestoredCopy {
+		s.Token = "" // whoever knows it knows that of the source
+	}
 	keep(&s.Token, req.AccessToken)
 	keep(&s.User, req.DefaultUser)
 	keep(&s.Identity.SandboxID, req.SandboxID)
