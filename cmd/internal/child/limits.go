@@ -44,9 +44,13 @@ type limitedRestorer struct {
 	restorer engine.Restorer
 }
 
-func (l limitedRestorer) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
-	m, err := l.restorer.Restore(ctx, spec, checkpoint)
+func (l limitedRestorer) Restore(ctx context.Context, spec engine.Spec, checkpoint string, opts engine.RestoreOptions) (engine.Machine, error) {
+	m, err := l.restorer.Restore(ctx, spec, checkpoint, opts)
 	return m, blame(ctx, err)
+}
+
+func (l limitedRestorer) Check(checkpoint string, opts engine.RestoreOptions) error {
+	return l.restorer.Check(checkpoint, opts)
 }
 
 func blame(ctx context.Context, err error) error {

@@ -17,9 +17,11 @@ func (plain) Start(context.Context, engine.Spec) (engine.Machine, error) { retur
 
 type restoring struct{ plain }
 
-func (restoring) Restore(context.Context, engine.Spec, string) (engine.Machine, error) {
+func (restoring) Restore(context.Context, engine.Spec, string, engine.RestoreOptions) (engine.Machine, error) {
 	return nil, errPlain
 }
+
+func (restoring) Check(string, engine.RestoreOptions) error { return errPlain }
 
 // TestLimitedHidesNothing: what looks at an engine's errors has the powers of that
 // engine, no more and no fewer.
@@ -35,8 +37,11 @@ func TestLimitedHidesNothing(t *testing.T) {
 			t.Errorf("%T: it can restore: %v; behind limited: %v", e, can, still)
 		}
 		if still {
-			if _, err := r.Restore(t.Context(), engine.Spec{}, ""); !errors.Is(err, errPlain) {
+			if _, err := r.Restore(t.Context(), engine.Spec{}, "", engine.RestoreOptions{}); !errors.Is(err, errPlain) {
 				t.Errorf("%T: restore: %v", e, err)
+			}
+			if err := r.Check("", engine.RestoreOptions{}); !errors.Is(err, errPlain) {
+				t.Errorf("%T: check: %v", e, err)
 			}
 		}
 	}

@@ -121,7 +121,7 @@ type Usage struct {
 
 // Exit says how a machine ended.
 type Exit struct {
-	// Err names what ended and how; nil when Close or a checkpoint ended it.
+	// Err names what ended and how; nil when Close ended it.
 	Err error
 }
 
@@ -132,6 +132,11 @@ var (
 	// ErrNotSupported is what an engine cannot do for this Spec, or a machine with
 	// these limits, and will not be able to do when it is asked again.
 	ErrNotSupported = errors.New("the engine does not support it")
-	// ErrForeign is a checkpoint of another engine, or of another build of it.
-	ErrForeign = errors.New("the checkpoint was made by another engine")
+	// ErrForeign is a checkpoint of another engine, of another build of it, or of a
+	// processor that has what this one has not. If only the memory is, RestoreOptions.FilesOnly helps.
+	ErrForeign = errors.New("the checkpoint was made by another engine or for another processor")
+	// ErrDamaged is a checkpoint of which files are missing or have another size.
+	ErrDamaged = errors.New("the checkpoint is damaged")
+	// ErrFilesOnly is a checkpoint without memory that is to be restored with it.
+	ErrFilesOnly = errors.New("the checkpoint has files only")
 )

@@ -69,9 +69,12 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 		return err
 	}
 	m.turnOut()
-	err := h.makeImage(s.ID, func(dir string) error {
-		// It goes on running until the image is safe and its record written.
-		return saver.Checkpoint(ctx, dir, engine.CheckpointOptions{Resume: true})
+	thaw, err := freeze(ctx, m)
+	if err != nil {
+		return s.goOn(m, err)
+	}
+	err = h.makeImage(s.ID, func(dir string) error {
+		return saver.Checkpoint(ctx, dir, engine.CheckpointOptions{})
 	})
 	if err == nil {
 		err = s.become(ctx, StatePausing, StatePaused, func(r *Record) bool { r.PausedAt = micros(time.Now()); return true }, func() {
@@ -80,7 +83,7 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 		})
 	}
 	if err != nil {
-		return s.goOn(m, err)
+		return s.goOn(m, errors.Join(err, thaw()))
 	}
 	if err := m.close(); err != nil {
 		h.log.Error("sandbox is paused, but not all of its machine could be removed", "sandbox_id", s.ID, "err", err)
@@ -88,6 +91,19 @@ func (s *Sandbox) pause(ctx context.Context, only func(*Record) bool) error {
 	s.vacate()
 	h.log.Info("sandbox paused", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(began))
 	return nil
+}
+
+// freeze stops what runs in a machine that can be stopped, until it is thawed or
+// ended: what it did after the image was written would be lost.
+func freeze(ctx context.Context, m *machine) (thaw func() error, err error) {
+	p, ok := m.Machine.(engine.Pauser)
+	if !ok {
+		return func() error { return nil }, nil
+	}
+	if err := p.Pause(ctx); err != nil {
+		return nil, err
+	}
+	return func() error { return p.Resume(context.Background()) }, nil
 }
 
 // canPause reports whether sandboxes can be paused here, as far as that is known
@@ -159,7 +175,7 @@ func (s *Sandbox) resume(ctx context.Context, timeout time.Duration) error {
 	}
 	m, err := h.inTurn(ctx, func(ctx context.Context) (*machine, error) {
 		return s.bring(ctx, t, func(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
-			return restorer.Restore(ctx, spec, h.imageOf(s.ID))
+			return restorer.Restore(ctx, spec, h.imageOf(s.ID), engine.RestoreOptions{})
 		})
 	})
 	if err == nil {

@@ -24,7 +24,7 @@ func (e savingEngine) Start(ctx context.Context, spec engine.Spec) (engine.Machi
 	return savingMachine{m}, err
 }
 
-func (e savingEngine) Restore(ctx context.Context, spec engine.Spec, _ string) (engine.Machine, error) {
+func (e savingEngine) Restore(ctx context.Context, spec engine.Spec, _ string, _ engine.RestoreOptions) (engine.Machine, error) {
 	return e.Start(ctx, spec)
 }
 

@@ -24,11 +24,11 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 	for _, d := range []string{running, stopped} {
 		mkdir(t, d)
 	}
-	if err := checkpointer.Checkpoint(t.Context(), running, engine.CheckpointOptions{Resume: true}); err != nil {
+	if err := checkpointer.Checkpoint(t.Context(), running, engine.CheckpointOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := m.must(t, "", "x += 100; print(x)"); got != "141" {
-		t.Errorf("after a checkpoint that resumes: %q", got)
+		t.Errorf("after a checkpoint: %q", got)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 	// The same image serves more than once.
 	for i := range 2 {
 		spec.ID = fmt.Sprintf("%sr%d", spec.ID, i)
-		r0, err := restorer.Restore(t.Context(), spec, running)
+		r0, err := restorer.Restore(t.Context(), spec, running, engine.RestoreOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func (s Suite) testCheckpointRestore(t *testing.T) {
 // testForeignCheckpoint: what is no checkpoint of this engine is refused as such.
 func (s Suite) testForeignCheckpoint(t *testing.T) {
 	restorer := can[engine.Restorer](t, s.Engine)
-	m, err := restorer.Restore(t.Context(), s.spec(t, engine.Limits{}), t.TempDir())
+	m, err := restorer.Restore(t.Context(), s.spec(t, engine.Limits{}), t.TempDir(), engine.RestoreOptions{})
 	if err == nil {
 		newMachine(t, m)
 	}

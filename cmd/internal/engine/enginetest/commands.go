@@ -87,7 +87,7 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 
 	dir := t.TempDir() + "/image"
 	mkdir(t, dir)
-	if err := checkpointer.Checkpoint(t.Context(), dir, engine.CheckpointOptions{Resume: true}); err != nil {
+	if err := checkpointer.Checkpoint(t.Context(), dir, engine.CheckpointOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	m.talk(t, pipe, stdin("went on\n"), "got 2 went on\n")
@@ -96,7 +96,7 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 	}
 
 	spec.ID += "r"
-	r0, err := restorer.Restore(t.Context(), spec, dir)
+	r0, err := restorer.Restore(t.Context(), spec, dir, engine.RestoreOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func (s Suite) testFixedInCheckpoints(t *testing.T) {
 	}
 	for i, limits := range []engine.Limits{spec.Limits, {Memory: 512 << 20, CPUs: 2, Disk: 256 << 20, PIDs: 99}, {}} {
 		spec.ID, spec.Limits = fmt.Sprintf("%sr%d", spec.ID, i), limits
-		r0, err := restorer.Restore(t.Context(), spec, image)
+		r0, err := restorer.Restore(t.Context(), spec, image, engine.RestoreOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

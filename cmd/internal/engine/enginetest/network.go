@@ -93,7 +93,7 @@ func (s Suite) testRestoredNetworkCard(t *testing.T) {
 			if spec.Net = nil; has {
 				ours, spec.Net = cardPair(t)
 			}
-			r0, err := restorer.Restore(t.Context(), spec, image)
+			r0, err := restorer.Restore(t.Context(), spec, image, engine.RestoreOptions{})
 			if err != nil {
 				t.Fatalf("it had a card: %v, has one: %v: %v", had, has, err)
 			}

@@ -73,6 +73,7 @@ func (s Suite) tests() []test {
 		{name: "CheckpointRestore", run: s.testCheckpointRestore},
 		{name: "CheckpointCommands", run: s.testCheckpointCommands},
 		{name: "ForeignCheckpoint", run: s.testForeignCheckpoint},
+		{name: "FilesOnly", run: s.testFilesOnly},
 		{name: "PauseResume", run: s.testPauseResume},
 		{name: "Slow", run: s.testSlow},
 		{name: "Usage", run: s.testUsage},

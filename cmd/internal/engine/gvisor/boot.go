@@ -24,14 +24,18 @@ import (
 // boot makes a machine and starts it. When ctx ends before that is done, the
 // machine's processes are killed, wherever they hang, and with them ends every
 // wait for them.
-func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) (_ engine.Machine, err error) {
+func (e *Engine) boot(ctx context.Context, spec engine.Spec, from source) (_ engine.Machine, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	fixed := fixedBy(spec.Limits)
-	if checkpoint != "" {
-		if fixed, err = readImage(checkpoint); err != nil {
+	fixed, features := fixedBy(spec.Limits), e.features
+	if from.checkpoint != "" {
+		i, err := e.readImage(from.checkpoint, from.RestoreOptions)
+		if err != nil {
 			return nil, fmt.Errorf("gvisor: %s: restore: %w", spec.ID, err)
+		}
+		if !from.FilesOnly {
+			fixed, features = i.Fixed, i.Features
 		}
 	}
 	card, err := openCard(spec.Net)
@@ -45,7 +49,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	}
 	m := &machine{
 		engine: e, conf: conf, id: spec.ID, bundle: filepath.Join(e.cfg.StateDir, "b-"+spec.ID), exit: make(chan engine.Exit, 1),
-		fixed: fixed,
+		fixed: fixed, features: features,
 	}
 	defer func() {
 		if err != nil {
@@ -65,7 +69,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err != nil {
 		return nil, err
 	}
-	err = m.create(ctx, oci, guestEnd)
+	err = m.create(ctx, oci, from, guestEnd)
 	guestEnd.Close()
 	if err != nil {
 		return nil, err
@@ -75,7 +79,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, checkpoint string) 
 	if err := m.limit(spec); err != nil {
 		return nil, err
 	}
-	if err := m.start(ctx, checkpoint, card); err != nil {
+	if err := m.start(ctx, from, card); err != nil {
 		return nil, err
 	}
 	if !stop() {
@@ -98,12 +102,19 @@ func tooLate(ctx context.Context, err error) error {
 // create makes sentry and gofer. gVisor takes the machine's standard streams
 // from the globals of this process; they are /dev/null, for a regular file would
 // be written from offset 0 and a closed pipe would kill the guest.
-func (m *machine) create(ctx context.Context, oci *specs.Spec, guestEnd *os.File) error {
+func (m *machine) create(ctx context.Context, oci *specs.Spec, from source, guestEnd *os.File) error {
 	select {
 	case m.engine.making <- struct{}{}:
 		defer func() { <-m.engine.making }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	files := "" // of gVisor's, to begin with
+	if from.checkpoint != "" && from.FilesOnly {
+		files = filepath.Join(m.bundle, "files")
+		if err := asGVisors(from.checkpoint, files); err != nil {
+			return err
+		}
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -131,6 +142,8 @@ func (m *machine) create(ctx context.Context, oci *specs.Spec, guestEnd *os.File
 		BundleDir: m.bundle,
 		PassFiles: map[int]*os.File{channelFD: guestEnd},
 		Attached:  true, // sentry and gofer die with this process
+		// The kernel reads them in its sandbox: they are what code inside wrote.
+		FSRestoreImagePath: files,
 	})
 	leave()
 	if err != nil {

@@ -70,13 +70,6 @@ func (m *machine) awaitEnd() error {
 	if err != nil {
 		return fmt.Errorf("the sandbox's kernel cannot be waited for: %w", err)
 	}
-	// A checkpoint that ended the machine has not said so before its call is over.
-	m.lifecycle.Lock()
-	saved := m.saved
-	m.lifecycle.Unlock()
-	if saved {
-		return nil
-	}
 	// A gofer goes on until the sentry has ended, and then ends well. If it does
 	// not, the sentry ends what runs inside, and can be gone before the gofer is:
 	// its connections are closed first, its threads end one after the other.

@@ -52,6 +52,8 @@ type Engine struct {
 	cfg  engine.Config
 	root bool // real root: machines get an unprivileged user namespace
 
+	features []string // of this processor
+
 	helper *os.File // what sentries and gofers execute; nil for the running program
 
 	// making holds a value while sentry and gofer of a machine are made, one
@@ -99,7 +101,7 @@ func New(cfg engine.Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
-	return &Engine{cfg: cfg, root: root, helper: file, making: make(chan struct{}, 1)}, nil
+	return &Engine{cfg: cfg, root: root, features: hostFeatures(), helper: file, making: make(chan struct{}, 1)}, nil
 }
 
 // Name implements engine.Engine.
@@ -118,12 +120,21 @@ func (e *Engine) Probe(context.Context) error {
 
 // Start implements engine.Engine.
 func (e *Engine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
-	return e.boot(ctx, spec, "")
+	return e.boot(ctx, spec, source{})
 }
 
 // Restore implements engine.Restorer.
-func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
-	return e.boot(ctx, spec, checkpoint)
+func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string, opts engine.RestoreOptions) (engine.Machine, error) {
+	return e.boot(ctx, spec, source{checkpoint, opts})
+}
+
+// Check implements engine.Restorer.
+func (e *Engine) Check(checkpoint string, opts engine.RestoreOptions) error {
+	_, err := e.readImage(checkpoint, opts)
+	if err != nil {
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	return nil
 }
 
 // collectAfter is how many machines may end until what package os keeps of their

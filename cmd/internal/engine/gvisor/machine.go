@@ -14,11 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/channel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
@@ -38,7 +36,8 @@ type machine struct {
 	group  *cgroup.Group // nil without cgroups
 	memory *memory       // nil before the start
 
-	fixed engine.Fixed
+	fixed    engine.Fixed
+	features []string // of the processor that code inside is shown
 
 	told       sync.Mutex // guards unenforced
 	unenforced []string
@@ -54,7 +53,7 @@ type machine struct {
 	// at the machine does not wait for it.
 	lifecycle sync.Mutex
 	c         *container.Container
-	saved     bool // a checkpoint has ended it
+	paused    bool // by Pause
 	pinned    int  // how many processors its processes may use; 0 is all
 
 	ending atomic.Bool  // Close has begun
@@ -90,17 +89,23 @@ func (m *machine) openChannel() (*os.File, error) {
 	return guestEnd, nil
 }
 
+// source is what a machine is made from.
+type source struct {
+	checkpoint string // empty for none
+	engine.RestoreOptions
+}
+
 // start boots the machine's first process, or what a checkpoint holds. It makes
 // gVisor's own two calls itself: container.Start would look for a network
 // namespace of the host, while a machine has its own loopback and its card.
-func (m *machine) start(ctx context.Context, checkpoint string, card *os.File) error {
+func (m *machine) start(ctx context.Context, from source, card *os.File) error {
 	network, err := links(card)
 	if err != nil {
 		return err
 	}
-	if checkpoint != "" {
+	if from.checkpoint != "" && !from.FilesOnly {
 		network.IsRestore = true
-		if err := m.c.Restore(m.conf, checkpoint, false, false, network); err != nil {
+		if err := m.c.Restore(m.conf, from.checkpoint, false, false, network); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 		return m.openMemory(ctx) // the one that was restored
@@ -117,6 +122,12 @@ func (m *machine) start(ctx context.Context, checkpoint string, card *os.File) e
 		return fmt.Errorf("start: %w", err)
 	}
 	m.c.Status = container.Running
+	if from.checkpoint != "" {
+		// The first process runs already; what it reads of the files is waited for.
+		if err := call(ctx, m.socket, boot.ContMgrWaitFSRestore, &boot.WaitFSRestoreArgs{CID: m.c.ID}, nil); err != nil {
+			return fmt.Errorf("restore files: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -158,31 +169,26 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, nil
 }
 
-// Checkpoint implements engine.Checkpointer. The channel stays open: its messages
-// are atomic, and a restored guest is greeted with a new session.
-func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.CheckpointOptions) error {
-	return m.change(ctx, "checkpoint", func() error {
-		err := m.c.Checkpoint(m.conf, dir, sandbox.CheckpointOpts{
-			Compression:               statefile.CompressionLevelNone,
-			ExcludeCommittedZeroPages: true,
-			Resume:                    opts.Resume,
-		})
-		if err != nil {
-			return err
-		}
-		m.saved = !opts.Resume
-		return writeImage(dir, m.fixed)
-	})
-}
-
 // Pause implements engine.Pauser.
 func (m *machine) Pause(ctx context.Context) error {
-	return m.change(ctx, "pause", m.c.Pause)
+	return m.change(ctx, "pause", func() error {
+		if err := m.c.Pause(); err != nil {
+			return err
+		}
+		m.paused = true
+		return nil
+	})
 }
 
 // Resume implements engine.Pauser.
 func (m *machine) Resume(ctx context.Context) error {
-	return m.change(ctx, "resume", m.c.Resume)
+	return m.change(ctx, "resume", func() error {
+		if err := m.c.Resume(); err != nil {
+			return err
+		}
+		m.paused = false
+		return nil
+	})
 }
 
 // change makes one of the calls that change the machine, one after the other.
@@ -191,7 +197,7 @@ func (m *machine) Resume(ctx context.Context) error {
 func (m *machine) change(ctx context.Context, what string, f func() error) error {
 	m.lifecycle.Lock()
 	defer m.lifecycle.Unlock()
-	if m.ending.Load() || m.saved {
+	if m.ending.Load() {
 		return engine.ErrEnded
 	}
 	if err := ctx.Err(); err != nil {

@@ -46,6 +46,7 @@ var (
 	_ engine.Engine       = (*Engine)(nil)
 	_ engine.Restorer     = (*Engine)(nil)
 	_ engine.Checkpointer = (*Machine)(nil)
+	_ engine.Pauser       = (*Machine)(nil)
 )
 
 // Name implements engine.Engine.
@@ -75,21 +76,43 @@ func (e *Engine) add(spec engine.Spec, memory string) *Machine {
 	return m
 }
 
-// memoryFile is all that an image of a machine has.
-const memoryFile = "memory"
+// An image of a machine has one of these.
+const (
+	memoryFile = "memory"
+	filesFile  = "files"
+)
 
-// Restore implements engine.Restorer.
-func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string) (engine.Machine, error) {
+// Restore implements engine.Restorer. What the machine remembers is memory.
+func (e *Engine) Restore(ctx context.Context, spec engine.Spec, checkpoint string, opts engine.RestoreOptions) (engine.Machine, error) {
 	if e.Load != nil {
 		if err := e.Load(ctx, spec); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.Check(checkpoint, opts); err != nil {
+		return nil, err
+	}
+	if opts.FilesOnly {
+		return e.add(spec, ""), nil
 	}
 	memory, err := os.ReadFile(filepath.Join(checkpoint, memoryFile))
 	if err != nil {
 		return nil, err
 	}
 	return e.add(spec, string(memory)), nil
+}
+
+// Check implements engine.Restorer.
+func (e *Engine) Check(checkpoint string, opts engine.RestoreOptions) error {
+	_, memory := os.Stat(filepath.Join(checkpoint, memoryFile))
+	_, files := os.Stat(filepath.Join(checkpoint, filesFile))
+	switch {
+	case memory == nil || opts.FilesOnly && files == nil:
+		return nil
+	case files == nil:
+		return engine.ErrFilesOnly
+	}
+	return memory
 }
 
 // Machines returns every machine that was started.
@@ -112,6 +135,7 @@ type Machine struct {
 	cpu     time.Duration
 	servers map[int]*server // by port
 	closed  bool
+	frozen  bool
 	closes  int
 }
 
@@ -156,13 +180,36 @@ func (m *Machine) Checkpoint(ctx context.Context, dir string, opts engine.Checkp
 	if closed {
 		return engine.ErrEnded
 	}
-	if err := os.WriteFile(filepath.Join(dir, memoryFile), []byte(memory), 0o600); err != nil {
-		return err
+	if opts.FilesOnly {
+		return os.WriteFile(filepath.Join(dir, filesFile), nil, 0o600)
 	}
-	if !opts.Resume {
-		m.stop(engine.Exit{})
+	return os.WriteFile(filepath.Join(dir, memoryFile), []byte(memory), 0o600)
+}
+
+// Pause implements engine.Pauser. A machine that is frozen answers all the same.
+func (m *Machine) Pause(context.Context) error { return m.freeze(true) }
+
+// Resume implements engine.Pauser.
+func (m *Machine) Resume(context.Context) error { return m.freeze(false) }
+
+func (m *Machine) freeze(frozen bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return engine.ErrEnded
 	}
+	if m.frozen == frozen {
+		return fmt.Errorf("the machine is frozen: %v", frozen)
+	}
+	m.frozen = frozen
 	return nil
+}
+
+// Frozen says whether the host has paused the machine.
+func (m *Machine) Frozen() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.frozen
 }
 
 // Closed says whether, and how many times, the host closed the machine.
