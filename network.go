@@ -60,9 +60,13 @@ type Network struct {
 // sends. Neither code nor files in the sandbox ever see the value, unless the host
 // itself repeats it in another form.
 //
-// Fmt, slog and JSON do not show the value.
+// Where the headers of several hosts are about a name, those of the closest one are
+// added alone: of the name itself, else of the wildcard with the most labels. Fmt, slog
+// and JSON do not show the value.
 type SecretHeader struct {
-	Host  string // one name, up to 128 bytes; no wildcard, no port
+	// Host is a name, or *.NAME for all names below one that has one owner (not com or
+	// github.io), of up to 128 bytes, without a port.
+	Host  string
 	Name  string // such as "Authorization", up to 64 bytes
 	Value string `json:"-"` // up to 2,048 bytes
 }
@@ -184,14 +188,18 @@ func (n Network) check() error {
 	return nil
 }
 
-// mayAllow is false where no entry of Allow can be about the name.
+// mayAllow is false where no entry of Allow can be about the name, or a name below it if
+// it is a wildcard.
 func (n Network) mayAllow(name string) bool {
 	name = canonical(name)
+	above, wide := strings.CutPrefix(name, "*")
 	return slices.ContainsFunc(n.Allow, func(entry string) bool {
 		host, _, _ := strings.Cut(entry, ":")
 		host = canonical(host)
 		parent, below := strings.CutPrefix(host, "*")
 		switch {
+		case wide && strings.HasSuffix(host, above):
+			return true
 		case below:
 			return strings.HasSuffix(name, parent)
 		case strings.HasPrefix(entry, "@"), strings.ContainsAny(entry, "/["), isAddress(entry), isAddress(host):
@@ -216,9 +224,9 @@ func checkEntry(entry string) error {
 }
 
 func (h SecretHeader) check() error {
-	switch {
-	case h.Host == "" || strings.ContainsFunc(h.Host, func(r rune) bool { return r <= ' ' || strings.ContainsRune("*:/@,[]\x7f", r) }):
-		return errors.New("the host of a header is one name, without port or wildcard")
+	switch host := strings.TrimPrefix(h.Host, "*."); {
+	case host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || strings.ContainsRune("*:/@,[]\x7f", r) }):
+		return errors.New("the host of a header is one name without a port, or *.NAME for those below one")
 	case h.Name == "" || strings.ContainsFunc(h.Name, func(r rune) bool { return !isToken(r) }):
 		return fmt.Errorf("%q is no name of a header", clip.Ellipsis(h.Name, maxEntry/8))
 	case h.Value == "":

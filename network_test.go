@@ -122,8 +122,11 @@ func TestNetworkThatMeansNothing(t *testing.T) {
 		"allowed and open":  {cubby.Network{Open: true, Allow: []string{"a.com"}}, "leave Network.Open out"},
 		"header not allowed": {cubby.Network{Allow: []string{"*.b.com", "b.com"}, Headers: []cubby.SecretHeader{{"a.com", "N", "v"}}},
 			"allow a.com, too"},
-		"header of a port":     {header(cubby.SecretHeader{"a.com:443", "N", "v"}), "one name, without port"},
-		"header of all":        {header(cubby.SecretHeader{"*.a.com", "N", "v"}), "one name, without port"},
+		"header of names below, not allowed": {cubby.Network{Allow: []string{"a.com", "evila.com", "*.eu.b.com"}, Headers: []cubby.SecretHeader{{"*.a.com", "N", "v"}}},
+			"allow *.a.com, too"},
+		"header of a port":     {header(cubby.SecretHeader{"a.com:443", "N", "v"}), "one name without a port"},
+		"header of all":        {header(cubby.SecretHeader{"*", "N", "v"}), "one name without a port"},
+		"header of a part":     {header(cubby.SecretHeader{"a.*.com", "N", "v"}), "one name without a port"},
 		"header without host":  {header(cubby.SecretHeader{"", "N", "v"}), "one name"},
 		"header without name":  {header(cubby.SecretHeader{"a.com", "", "v"}), "no name of a header"},
 		"header with a colon":  {header(cubby.SecretHeader{"a.com", "N:", "v"}), "no name of a header"},
@@ -158,9 +161,11 @@ func TestNetworkThatMeansNothing(t *testing.T) {
 func TestHeadersOfHostsThatMayBeAllowed(t *testing.T) {
 	for _, entry := range []string{"*", "*.example.com", "a.example.com", "A.EXAMPLE.com.:443", "@pypi", "192.0.2.0/24", "192.0.2.1:443", "2001:db8::1"} {
 		f := &rulesServer{create: ofCubby}
-		n := cubby.Network{Allow: []string{entry}, Headers: []cubby.SecretHeader{{"a.example.com", "N", "value"}}}
-		if _, err := f.client(t).Create(t.Context(), cubby.WithNetwork(n)); err != nil {
-			t.Errorf("%s: %v", entry, err)
+		for _, host := range []string{"a.example.com", "*.Example.com"} {
+			n := cubby.Network{Allow: []string{entry}, Headers: []cubby.SecretHeader{{host, "N", "value"}}}
+			if _, err := f.client(t).Create(t.Context(), cubby.WithNetwork(n)); err != nil {
+				t.Errorf("%s for %s: %v", entry, host, err)
+			}
 		}
 	}
 }

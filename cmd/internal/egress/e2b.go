@@ -128,7 +128,8 @@ func e2bHeaders(rules map[string][]protocol.NetworkRule) ([]HeaderRule, error) {
 	if len(rules) > maxRuleDomains {
 		return nil, fmt.Errorf("Network rules can have at most %d domains.", maxRuleDomains)
 	}
-	var out []HeaderRule
+	var out, plain []HeaderRule
+	wide := false
 	seen := map[string]bool{}
 	for _, domain := range sortedKeys(rules) {
 		name, err := e2bDomain(domain)
@@ -142,15 +143,24 @@ func e2bHeaders(rules map[string][]protocol.NetworkRule) ([]HeaderRule, error) {
 		if len(rules[domain]) > maxRuleTransforms {
 			return nil, fmt.Errorf("Domain %q can have at most %d transform rule.", domain, maxRuleTransforms)
 		}
+		var headers map[string]string
 		for _, t := range rules[domain] {
-			if t.Transform == nil || len(t.Transform.Headers) == 0 {
-				continue
+			if t.Transform != nil {
+				headers = t.Transform.Headers
 			}
-			if err := e2bCheckHeaders(domain, t.Transform.Headers); err != nil {
-				return nil, err
-			}
-			out = append(out, HeaderRule{Host: name, Headers: t.Transform.Headers})
 		}
+		if len(headers) == 0 {
+			plain = append(plain, HeaderRule{Host: name, Plain: true})
+			continue
+		}
+		if err := e2bCheckHeaders(domain, headers); err != nil {
+			return nil, err
+		}
+		out = append(out, HeaderRule{Host: name, Headers: headers})
+		wide = wide || strings.HasPrefix(name, "*.")
+	}
+	if wide { // what is named by itself without headers gets none of those, either
+		out = append(out, plain...)
 	}
 	return out, nil
 }
@@ -163,9 +173,14 @@ func e2bDomain(domain string) (string, error) {
 	case len(domain) > maxRuleDomain:
 		return "", fmt.Errorf("Rule domain %q exceeds maximum length of %d characters.", domain, maxRuleDomain)
 	}
-	name, err := CanonicalName(domain)
-	if err != nil || !isASCII(domain) || isLocalhost(name) {
+	name, below, err := headerHost(domain)
+	switch {
+	case errors.Is(err, errShared):
+		return "", fmt.Errorf("Rule domain %q: %w.", domain, err)
+	case err != nil || !isASCII(domain):
 		return "", fmt.Errorf("Rule domain %q is not a valid domain name.", domain)
+	case below:
+		return "*." + name, nil
 	}
 	return name, nil
 }

@@ -47,10 +47,13 @@ func (r Rules) LogValue() slog.Value {
 }
 
 // HeaderRule adds headers to the requests to a host, over verified TLS only. It
-// does not allow the host: a rule has to. Its values are secrets: fmt and slog
-// show the headers' names.
+// does not allow the host: a rule has to. Where several rules are about a host, the
+// closest one holds alone: that of the name itself, else that of the most labels. Its
+// values are secrets: fmt and slog show the headers' names.
 type HeaderRule struct {
-	Host    string            `json:"host"`           // one name, no wildcard
+	// Host is a name, or *.NAME for all names below one, but not for NAME itself. Below
+	// NAME nobody may have names but its owner: not com, co.uk, github.io.
+	Host    string            `json:"host"`
 	Port    int               `json:"port,omitempty"` // 0 means 443
 	Headers map[string]string `json:"headers"`
 	// Secrets are parts of the values that are taken out of answers also where the
@@ -59,6 +62,9 @@ type HeaderRule struct {
 	// Missing names a secret that the rule needs and that is not there (any more): it
 	// has no headers then, and nothing may connect to the host's port.
 	Missing string `json:"missing,omitempty"`
+	// Plain is for a host that gets no headers although a wider rule has some: the rule
+	// has none.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // Format writes the rule without its values, for every verb.

@@ -29,8 +29,7 @@ type Policy struct {
 	allow, deny *table
 	reach       *table
 	hostPorts   map[int]bool
-	headers     map[hostPort]*HeaderRule
-	headerNames map[string]bool
+	headers     headerRules
 	ownersProxy *Proxy
 	proxy       *Proxy
 	registries  map[string][]string // see Operator.Registries
@@ -45,8 +44,7 @@ type hostPort struct {
 // each an *EntryError, at most the first 20.
 func Compile(r Rules, op Operator) (*Policy, error) {
 	c := compiler{p: &Policy{
-		open: r.Open, hostPorts: map[int]bool{}, headers: map[hostPort]*HeaderRule{}, headerNames: map[string]bool{},
-		registries: op.Registries,
+		open: r.Open, hostPorts: map[int]bool{}, headers: newHeaderRules(), registries: op.Registries,
 	}}
 	c.p.reach = c.reach(op.Reach)
 	c.p.allow = c.list("allow", r.Allow)
@@ -160,10 +158,7 @@ func (c *compiler) reach(entries []string) *table {
 }
 
 func (c *compiler) headerRule(field string, h HeaderRule) {
-	name, err := CanonicalName(h.Host)
-	if err == nil && isLocalhost(name) {
-		err = errors.New("it is the sandbox itself")
-	}
+	name, below, err := headerHost(h.Host)
 	if err != nil {
 		c.fault(field+".host", h.Host, err)
 		return
@@ -172,12 +167,16 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		c.fault(field+".port", strconv.Itoa(h.Port), errors.New("a port is a number between 1 and 65535"))
 		return
 	}
-	if len(h.Headers) == 0 && h.Missing == "" {
+	switch {
+	case len(h.Headers) == 0 && h.Missing == "" && !h.Plain:
 		c.fault(field+".headers", h.Host, errors.New("it has no headers"))
+		return
+	case h.Plain && len(h.Headers) > 0:
+		c.fault(field+".headers", h.Host, errors.New("it has headers and is to have none"))
 		return
 	}
 	key := hostPort{name, uint16(h.port())}
-	if c.p.headers[key] != nil {
+	if c.p.headers.has(key, below) {
 		c.fault(field, h.Host, errors.New("the same host and port have headers twice"))
 		return
 	}
@@ -195,9 +194,12 @@ func (c *compiler) headerRule(field string, h HeaderRule) {
 		}
 		seen[lower(header)] = true
 	}
-	c.p.headers[key] = &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers),
-		Secrets: slices.Clone(h.Secrets), Missing: h.Missing}
-	c.p.headerNames[name] = true
+	rule := &HeaderRule{Host: name, Port: int(key.port), Headers: maps.Clone(h.Headers), Secrets: slices.Clone(h.Secrets),
+		Missing: h.Missing, Plain: h.Plain}
+	if below {
+		rule.Host = "*." + name
+	}
+	c.p.headers.add(key, below, rule)
 }
 
 func (c *compiler) proxies(own, owners *Proxy) {
@@ -274,7 +276,7 @@ func (p *Policy) Name(name string) Resolution {
 	if !isCanonical(name) || isLocalhost(name) || name == HostName && len(p.hostPorts) == 0 {
 		return Refused
 	}
-	if p.headerNames[name] {
+	if p.headers.names.exact[name] != nil {
 		return Pinned
 	}
 	allowed, _ := p.allow.names.mentions(name)
@@ -294,6 +296,9 @@ func (p *Policy) Name(name string) Resolution {
 		// A rule that beats another one needs to know the name of a flow.
 		return Pinned
 	}
+	if headers, _ := p.headers.names.mentions(name); headers {
+		return Pinned
+	}
 	return Real
 }
 
@@ -310,7 +315,7 @@ func (p *Policy) Host(name string, port uint16, proto Proto) Decision {
 	if name == HostName && !p.hostPorts[int(port)] {
 		return Decision{Reason: target + " is a port of this machine that its owner has not named: only the owner can open it"}
 	}
-	if h := p.headers[hostPort{name, port}]; h != nil && h.Missing != "" {
+	if h := p.headers.find(hostPort{name, port}); h != nil && h.Missing != "" {
 		return Decision{Rule: h.Host, Reason: fmt.Sprintf("the headers of %s need the secret %q, which is not there: set it, or change the rule",
 			target, clip.Ellipsis(h.Missing, maxQuoted))}
 	}
@@ -429,11 +434,15 @@ func (p *Policy) Reaches(a netip.AddrPort) bool {
 	return ok && p.Reach(a).Allowed
 }
 
-// HeadersFor is what a canonical name's requests get on a port. The rule is the
-// policy's, and not to be changed.
+// HeadersFor is what a canonical name's requests get on a port: of the rules about it
+// the one of the name itself, else that of the closest name that it is below, alone.
+// A name in another form has none. The rule is the policy's, and not to be changed.
 func (p *Policy) HeadersFor(name string, port uint16) (*HeaderRule, bool) {
-	h, ok := p.headers[hostPort{name, port}]
-	return h, ok
+	h := p.headers.find(hostPort{name, port})
+	if h == nil || h.Plain || !isCanonical(name) {
+		return nil, false
+	}
+	return h, true
 }
 
 func (p *Policy) closed(target, entry string) Decision {

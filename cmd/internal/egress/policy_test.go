@@ -363,7 +363,11 @@ func TestFaults(t *testing.T) {
 		{header("a.com", 0), Operator{}, "headers[0].headers"},
 		{header("a.com", -1, "A", "b"), Operator{}, "headers[0].port"},
 		{header("a.com", 65536, "A", "b"), Operator{}, "headers[0].port"},
-		{header("*.a.com", 0, "A", "b"), Operator{}, "headers[0].host"},
+		{header("*", 0, "A", "b"), Operator{}, "headers[0].host"},
+		{header("*.com", 0, "A", "b"), Operator{}, "anybody can have a host below this name"},
+		{header("*.a.com.evil*", 0, "A", "b"), Operator{}, "headers[0].host"},
+		{Rules{Headers: append(header("*.a.com", 0, "A", "b").Headers, header("*.A.com.", 443, "C", "d").Headers...)}, Operator{}, "headers twice"},
+		{Rules{Headers: []HeaderRule{{Host: "a.com", Plain: true, Headers: map[string]string{"A": "b"}}}}, Operator{}, "is to have none"},
 		{header("127.0.0.1", 0, "A", "b"), Operator{}, "headers[0].host"},
 		{header("localhost", 0, "A", "b"), Operator{}, "headers[0].host"},
 		{header("a.com", 0, "A b", "b"), Operator{}, "no name of a header"},
@@ -420,6 +424,72 @@ func TestHeadersFor(t *testing.T) {
 	for _, other := range []hostPort{{"api.example.com", 80}, {"example.com", 443}, {"a.api.example.com", 443}, {"API.example.com", 443}, {"", 443}} {
 		if h, ok := p.HeadersFor(other.host, other.port); ok {
 			t.Errorf("%v has %v", other, h)
+		}
+	}
+}
+
+// TestHeadersBelow: what is below a name, and nothing that looks like it, gets the headers
+// of the closest rule.
+func TestHeadersBelow(t *testing.T) {
+	rule := func(host string, port int, value string) HeaderRule {
+		return HeaderRule{Host: host, Port: port, Headers: map[string]string{"A": value}}
+	}
+	p := compile(t, Rules{Open: true, Headers: []HeaderRule{
+		rule("*.Example.com.", 0, "wide"), rule("*.b.example.com", 0, "closer"), rule("exact.b.example.com", 0, "exact"),
+		rule("*.example.com", 8443, "port"), {Host: "plain.example.com", Plain: true}, {Host: "*.plain.example.com", Plain: true},
+		{Host: "gone.example.com", Missing: "key"}, rule("*.xn--mnchen-3ya.de", 0, "idn"),
+	}}, Operator{})
+	for _, test := range []struct {
+		name string
+		port uint16
+		want string // empty: no headers
+		how  Resolution
+	}{
+		{"a.example.com", 443, "wide", Pinned},
+		{"a.c.example.com", 443, "wide", Pinned},
+		{"b.example.com", 443, "wide", Pinned},
+		{"a.b.example.com", 443, "closer", Pinned},
+		{"x.y.b.example.com", 443, "closer", Pinned},
+		{"exact.b.example.com", 443, "exact", Pinned},
+		{"a.exact.b.example.com", 443, "closer", Pinned},
+		{"a.example.com", 8443, "port", Pinned},
+		{"exact.b.example.com", 8443, "port", Pinned},
+		{"a.xn--mnchen-3ya.de", 443, "idn", Pinned},
+		{"a.example.com", 80, "", Pinned},
+		{"plain.example.com", 443, "", Pinned},
+		{"a.plain.example.com", 443, "", Pinned},
+		{"example.com", 443, "", Real},
+		{"evilexample.com", 443, "", Real},
+		{"evil-example.com", 443, "", Real},
+		{"example.com.evil.com", 443, "", Real},
+		{"a.example.com.evil.com", 443, "", Real},
+		{"a.example.co", 443, "", Real},
+		{"com", 443, "", Real},
+		{"a.example.com.", 443, "", Refused}, // what is not canonical is nobody's
+		{"A.example.com", 443, "", Refused},
+		{".example.com", 443, "", Refused},
+		{"*.example.com", 443, "", Refused},
+		{"a\x00.example.com", 443, "", Refused},
+	} {
+		got := ""
+		if h, ok := p.HeadersFor(test.name, test.port); ok {
+			got = h.Headers["A"]
+		}
+		if how := p.Name(test.name); how != test.how || got != test.want {
+			t.Errorf("%q:%d gets %q and is %s, want %q and %s", test.name, test.port, got, how, test.want, test.how)
+		}
+		if how := p.Name(test.name); how == Refused && p.Host(test.name, test.port, TCP).Allowed {
+			t.Errorf("%q may be connected to", test.name)
+		}
+	}
+	if d := p.Host("gone.example.com", 443, TCP); d.Allowed || !strings.Contains(d.Reason, `need the secret "key"`) {
+		t.Errorf("a closer rule without its secret: %+v", d)
+	}
+	// A rule for names opens none, and a name that nothing allows is not answered.
+	closed := compile(t, Rules{Allow: []string{"a.example.com"}, Headers: []HeaderRule{rule("*.example.com", 0, "wide")}}, Operator{})
+	for name, want := range map[string]Resolution{"a.example.com": Pinned, "b.example.com": Refused, "example.com": Refused} {
+		if got := closed.Name(name); got != want || closed.Host(name, 443, TCP).Allowed != (want == Pinned) {
+			t.Errorf("closed: %s is %s", name, got)
 		}
 	}
 }

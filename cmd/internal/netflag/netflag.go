@@ -66,7 +66,7 @@ func (f *Sandbox) Register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.allow, flagAllow, nil, "let code connect to `HOST[:PORT]`, *.DOMAIN, CIDR or @preset such as @pypi; repeatable")
 	fl.StringArrayVar(&f.deny, flagDeny, nil, "with --net open: do not let code connect to `HOST[:PORT]`, *.DOMAIN, CIDR or @preset; repeatable")
 	fl.StringArrayVar(&f.headers, flagHeader, nil,
-		"send a header with HTTPS requests to a host, `HOST:NAME=[SCHEME ]ENVVAR`; its value stays outside of the sandbox; repeatable")
+		"send a header with HTTPS requests to a host or *.DOMAIN, `HOST:NAME=[SCHEME ]ENVVAR`; its value stays outside of the sandbox; repeatable")
 	complete(cmd, map[string]cobra.CompletionFunc{
 		flagNet: modes, flagAllow: presets, flagDeny: presets, flagHeader: cobra.NoFileCompletions,
 	})

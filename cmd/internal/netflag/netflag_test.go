@@ -82,7 +82,7 @@ func TestWrongFlags(t *testing.T) {
 		{[]string{"--allow", "a.com", "--secret-header", "a.com:X-Key"}, "write HOST:NAME=ENVVAR"},
 		{[]string{"--allow", "a.com", "--secret-header", "a.com:X-Key=TWO"}, `--secret-header "X-Key": its value has characters`},
 		{[]string{"--allow", "a.com", "--secret-header", "a.com:Host=KEY"}, "it cannot be set"},
-		{[]string{"--allow", "a.com", "--secret-header", "*.a.com:X-Key=KEY"}, `--secret-header "*.a.com"`},
+		{[]string{"--allow", "a.com", "--secret-header", "*.com:X-Key=KEY"}, `--secret-header "*.com": anybody can have a host below`},
 		{[]string{"--allow", "a.com", "--secret-header", "a.com:X=KEY", "--secret-header", "a.com:X=KEY"}, "twice"},
 		{[]string{"--allow", "10.1.2.3:5432"}, "10.1.2.3 is for private use (RFC 1918); it is reached with --reach 10.1.2.3:5432 beside"},
 		{[]string{"--allow", "169.254.169.254", "--allow", "a.com"}, "its credentials; it is reached with"},

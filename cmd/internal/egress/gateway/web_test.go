@@ -170,3 +170,48 @@ func TestHeaders(t *testing.T) {
 		}
 	})
 }
+
+// TestHeadersBelow: with a rule for the names below one, each connection is held to its own
+// name as with a rule of that name: inside, in TLS and in the certificate outside.
+func TestHeadersBelow(t *testing.T) {
+	own := ownAddr(t)
+	server, servers := certified(t, own, "ok.test", func(c *tls.Conn) { answerHTTP(c) })
+	inner, err := web.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(inner.Certificate())
+	g, _ := newGateway(t, Config{
+		Authority: inner.PEM(), Roots: servers.Certificate(),
+		Operator: egress.Operator{Reach: []string{own.String()},
+			Resolvers: []netip.AddrPort{resolver(t, map[string]netip.Addr{"ok.test": own, "other.test": own})}},
+	})
+	b := newBox(t, g, "a", policy(t, g, egress.Rules{Allow: []string{"*.test"}, Headers: []egress.HeaderRule{
+		{Host: "*.test", Port: int(server.Port()), Headers: map[string]string{"Authorization": "Bearer the-secret-value"}},
+	}}))
+	_, port, _ := strings.Cut(server.String(), ":")
+	ask := func(dialled, sni, host string) (int, string) {
+		t.Helper()
+		c := tls.Client(b.mustDial(netip.AddrPortFrom(b.lookup(dialled), server.Port())), &tls.Config{ServerName: sni, RootCAs: trusted})
+		if err := c.Handshake(); err != nil {
+			return 0, err.Error()
+		}
+		return request(t, c, "GET / HTTP/1.1\r\nHost: "+host+":"+port+"\r\nConnection: close\r\n\r\n")
+	}
+	if code, body := ask("ok.test", "ok.test", "ok.test"); code != 200 || !strings.HasSuffix(body, strings.Repeat("*", len("the-secret-value"))) {
+		t.Errorf("a name below: %d %q", code, body)
+	}
+	for _, test := range []struct {
+		is, dialled, sni, host string
+		code                   int
+	}{
+		{"another name below, whose certificate the server has not", "other.test", "other.test", "other.test", 502},
+		{"another name below in TLS", "other.test", "ok.test", "ok.test", 0},
+		{"another name below in the request", "ok.test", "ok.test", "other.test", 421},
+	} {
+		if code, body := ask(test.dialled, test.sni, test.host); code != test.code || strings.Contains(body, "*") {
+			t.Errorf("%s: %d %q", test.is, code, body)
+		}
+	}
+}
