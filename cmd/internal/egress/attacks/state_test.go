@@ -285,10 +285,8 @@ func TestFloods(t *testing.T) {
 slow = []
 for i in range(20):
     began = time.time()
-    for again in range(3): # a busy computer's name server may be late: clients try again
-        got = talk("good.test", 80, b"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n", 20)
-        if b"200 OK" in got: break
-    else: print("failed", got)
+    got = talk("good.test", 80, b"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n", 20)
+    if b"200 OK" not in got: print("failed", got)
     slow.append(time.time() - began)
 print("median %.0f ms, worst %.0f ms" % (sorted(slow)[10] * 1000, max(slow) * 1000))
 if sorted(slow)[10] > 2: print("too slow")`)

@@ -53,6 +53,10 @@ const (
 	// the five seconds after which the resolvers of C libraries ask again.
 	lookupTime = 4 * time.Second
 
+	// resolveTime is how long Resolve goes on while resolvers say nothing. Who dials
+	// waits for a connection, and has no resolver of its own that asks again.
+	resolveTime = 12 * time.Second
+
 	// maxAddresses bounds the addresses of one family that Resolve returns.
 	maxAddresses = 16
 )
@@ -142,8 +146,8 @@ func (v *View) pin(name string) (netip.Addr, bool) {
 // and IPv6 only where Config says so. They are as the resolvers gave them: whether one may
 // be dialled is for Policy.Dial to say. The machine's own list of hosts is not read.
 // egress.HostName is this machine's loopback address; names that mean the asking machine,
-// or nothing on the internet, are not found. The error is a *net.DNSError. A lookup takes
-// at most four seconds.
+// or nothing on the internet, are not found. The error is a *net.DNSError. It takes at most
+// four seconds, and twelve while no resolver says anything.
 func (v *View) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	canonical, err := egress.WireName(name)
 	if err != nil {
@@ -169,7 +173,7 @@ func (v *View) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	for i, qtype := range types {
 		wait.Go(func() {
 			r := &results[i]
-			if r.found, r.err = v.lookup(ctx, canonical, qtype); r.err != nil {
+			if r.found, r.err = v.lookupAgain(ctx, canonical, qtype); r.err != nil {
 				return
 			}
 			for _, rr := range r.found.records {

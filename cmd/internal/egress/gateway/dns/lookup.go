@@ -20,6 +20,8 @@ import (
 const (
 	// tryTime bounds one attempt at one resolver.
 	tryTime = 1200 * time.Millisecond
+	// lastLook is how long after its end an attempt looks for an answer that has come.
+	lastLook = time.Millisecond
 	// maxTries bounds the attempts of a lookup, and so the resolvers that it asks.
 	maxTries = 3
 	// maxForeign bounds the packets that are read while waiting for an answer.
@@ -62,7 +64,7 @@ func (v *View) lookup(ctx context.Context, name string, qtype uint16) (found, er
 	}
 	// Others may wait for the same answer: it does not end with the first one's context.
 	flight := v.flights.DoChan(strconv.Itoa(int(qtype))+" "+name, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime-lastLook)
 		defer cancel()
 		e, err := v.ask(ctx, name, qtype)
 		if err != nil {
@@ -82,6 +84,18 @@ func (v *View) lookup(ctx context.Context, name string, qtype uint16) (found, er
 			return found{}, r.Err
 		}
 		return r.Val.(cached).found(time.Now())
+	}
+}
+
+// lookupAgain is lookup that begins anew when no resolver answered in time, as one that
+// is busy does not, for as long as another lookup ends within resolveTime.
+func (v *View) lookupAgain(ctx context.Context, name string, qtype uint16) (found, error) {
+	began := time.Now()
+	for {
+		f, err := v.lookup(ctx, name, qtype)
+		if err == nil || ctx.Err() != nil || !isTimeout(err) || time.Since(began) > resolveTime-lookupTime {
+			return f, err
+		}
 	}
 }
 
@@ -205,6 +219,11 @@ func (r *Resolver) roundTrip(ctx context.Context, network string, server netip.A
 	b := make([]byte, maxPacket)
 	for range maxForeign {
 		n, err := conn.Read(b)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			// On a busy machine the answer may be here and this process late to see it.
+			_ = conn.SetReadDeadline(time.Now().Add(lastLook))
+			n, err = conn.Read(b)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -550,6 +550,37 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// Who dials waits for resolvers that are late, longer than a program for its answer.
+func TestResolveWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		silent int // questions that are not answered
+		ok     bool
+		within time.Duration
+	}{
+		"at once": {0, true, 0},
+		"late":    {5, true, resolveTime},
+		"never":   {1 << 20, false, resolveTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				r := pipes(func(*dns.Msg) time.Duration {
+					if asked++; asked <= tt.silent {
+						return -1
+					}
+					return 0
+				})
+				p := compile(t, open, egress.Operator{})
+				start := time.Now()
+				_, err := r.View(func() *egress.Policy { return p }).Resolve(t.Context(), "www.example.com")
+				if took := time.Since(start); (err == nil) != tt.ok || took > tt.within || !tt.ok && took <= lookupTime {
+					t.Errorf("%v after %v", err, took)
+				}
+			})
+		})
+	}
+}
+
 func TestResolve(t *testing.T) {
 	lines := []string{"both.example.com. 60 A 1.1.1.1", "both.example.com. 60 AAAA 2606:4700::1", "six.example.com. 60 AAAA 2606:4700::2",
 		"private.example.com. 60 A 10.0.0.1", "alias.example.com. 60 CNAME both.example.com.", "text.example.com. 60 TXT x",
