@@ -68,6 +68,30 @@ trap() {
   builtin return "$__cubby_rc"
 }
 
+# Bash 5.2 loses a signal that reaches a child of `x &` between its fork and its exec
+# if the shell has an EXIT trap, as ours has: the child notes it and becomes x. So a
+# child that is still the shell gets a moment first. A subshell stays one, and is
+# waited for once.
+__cubby_settled=' '
+kill() {
+  builtin local -
+  builtin set +eux
+  if [[ -n $! && ${1-} != -[0lL]* ]]; then
+    builtin local IFS=$'\n' __cubby_pid __cubby_try __cubby_ours __cubby_its
+    builtin mapfile -d '' -t __cubby_ours </proc/self/cmdline
+    for __cubby_pid in $(builtin jobs -pr); do
+      for ((__cubby_try = 0; __cubby_try < 20; __cubby_try++)); do
+        [[ $__cubby_settled != *" $__cubby_pid "* ]] || builtin break
+        { builtin mapfile -d '' -t __cubby_its </proc/"$__cubby_pid"/cmdline; } 2>/dev/null || builtin break
+        [[ ${__cubby_its[*]} == "${__cubby_ours[*]}" ]] || builtin break
+        command -p sleep 0.01
+      done
+      __cubby_settled+="$__cubby_pid "
+    done
+  fi
+  builtin kill "$@"
+}
+
 __cubby_interrupt() { builtin exit 130; }
 
 # Runs what the cell wanted to run at its end; in a subshell, so that an exit in
@@ -102,6 +126,7 @@ __cubby_save() {
   while builtin read -r __cubby_n; do
     case $__cubby_n in
     trap | __cubby_*) ;;
+    kill) [[ $(builtin declare -f kill) == *__cubby_* ]] || builtin declare -f kill ;;
     *)
       builtin declare -f "$__cubby_n"
       builtin declare -pF "$__cubby_n"
