@@ -89,9 +89,17 @@ type Process struct {
 	failure  error // why the last process could not be started or ended
 }
 
+// card is one that a sandbox has.
 type card struct {
-	end   *os.File // the gateway's
+	end   *os.File // the gateway's; not in this process's poller, see cardPair
 	rules egress.Rules
+	// unwatch ends needWhenUsed; it may be called again.
+	unwatch func()
+}
+
+func (c *card) close() {
+	c.unwatch()
+	c.end.Close()
 }
 
 // Start returns at once. The process itself is started with the first sandbox that may
@@ -122,44 +130,76 @@ func (p *Process) Attach(sandbox string, rules egress.Rules) (*os.File, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c := &card{end: ours, rules: rules, unwatch: func() {}}
+	switch {
+	case rules.Open || len(rules.Allow) > 0:
+		p.needed()
+	default:
+		if c.unwatch, err = p.needWhenUsed(ours); err != nil {
+			ours.Close()
+			theirs.Close()
+			return nil, fmt.Errorf("network card: %w", err)
+		}
+	}
 	if old := p.cards[sandbox]; old != nil {
-		old.end.Close()
+		old.close()
 		p.send(&message{Op: opDetach, Sandbox: sandbox}, nil)
 	}
-	p.cards[sandbox] = &card{ours, rules}
+	p.cards[sandbox] = c
 	p.send(&message{Op: opAttach, Sandbox: sandbox, Rules: &rules}, ours)
-	if rules.Open || len(rules.Allow) > 0 {
-		p.needed()
-	} else {
-		go p.needWhenUsed(ours)
-	}
 	return theirs, nil
 }
 
-// needWhenUsed starts the process when there is a packet in a card. It returns then, or
-// when the card is closed.
-func (p *Process) needWhenUsed(card *os.File) {
-	raw, err := card.SyscallConn()
-	if err != nil {
-		return
+// needWhenUsed starts the process when there is a packet in a card. It watches a
+// descriptor of its own, which it closes then, when the process is needed for another
+// reason, or at unwatch: while a card is in this process's poller, each packet in it
+// wakes this process, too.
+func (p *Process) needWhenUsed(end *os.File) (unwatch func(), err error) {
+	select {
+	case <-p.need:
+		return func() {}, nil
+	default:
 	}
-	used := false
-	_ = raw.Read(func(fd uintptr) bool {
+	raw, err := end.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if controlErr := raw.Control(func(from uintptr) { fd, err = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 3) }); controlErr != nil {
+		err = controlErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	watched := os.NewFile(uintptr(fd), "watched card") // in the poller, as it never blocks
+	if raw, err = watched.SyscallConn(); err != nil {
+		watched.Close()
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
 		select {
 		case <-p.need:
+		case <-ended:
+		}
+		watched.Close() // which ends the wait
+	}()
+	go func() {
+		defer close(ended)
+		used := false
+		_ = raw.Read(func(fd uintptr) bool {
+			ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(ready, 0); n == 0 || err != nil {
+				return false
+			}
+			used = ready[0].Revents&unix.POLLHUP == 0 // else the machine has ended
 			return true
-		default:
+		})
+		if used {
+			p.needed()
 		}
-		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(ready, 0); n == 0 || err != nil {
-			return false
-		}
-		used = ready[0].Revents&unix.POLLHUP == 0 // else the machine has ended
-		return true
-	})
-	if used {
-		p.needed()
-	}
+	}()
+	return func() { watched.Close() }, nil
 }
 
 // Update replaces a sandbox's rules. When it returns nil, no flow is left that they do
@@ -242,7 +282,7 @@ func (p *Process) Detach(sandbox string) {
 	defer p.mu.Unlock()
 	if c := p.cards[sandbox]; c != nil {
 		delete(p.cards, sandbox)
-		c.end.Close()
+		c.close()
 		p.send(&message{Op: opDetach, Sandbox: sandbox}, nil)
 	}
 }
@@ -282,7 +322,7 @@ func (p *Process) Close() error {
 	p.cancel()
 	p.mu.Lock()
 	for sandbox, c := range p.cards {
-		c.end.Close()
+		c.close()
 		delete(p.cards, sandbox)
 	}
 	if p.wire != nil {
@@ -490,18 +530,26 @@ func (p *Process) start() (_ *wire, _ *exec.Cmd, release func(), err error) {
 	return w, cmd, release, nil
 }
 
-// cardPair makes a card: both ends pass packets whole and never block.
+// cardPair makes a card: both ends pass packets whole and never block. Neither is in this
+// process's poller, although [os.NewFile] puts there what does not block: what is in it
+// wakes this process with each packet, whoever reads them.
 func cardPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
+	ours, theirs = os.NewFile(uintptr(fds[0]), "gateway's end"), os.NewFile(uintptr(fds[1]), "network card")
 	for _, fd := range fds {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			ours.Close()
+			theirs.Close()
+			return nil, nil, os.NewSyscallError("fcntl", err)
+		}
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, cardBuffer) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, cardBuffer) // what the kernel gives will do
 		}
 	}
-	return os.NewFile(uintptr(fds[0]), "gateway's end"), os.NewFile(uintptr(fds[1]), "network card"), nil
+	return ours, theirs, nil
 }
 
 // logLine repeats a line of the gateway's log.

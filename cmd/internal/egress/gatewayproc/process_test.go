@@ -253,6 +253,75 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
+// TestCardsWakeNobodyElse: a card that the gateway reads is not in this process's poller, which
+// each packet would wake.
+func TestCardsWakeNobodyElse(t *testing.T) {
+	p := Start(Config{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	t.Cleanup(func() { p.Close() })
+	theirs := map[string]*os.File{}
+	for id, rules := range map[string]egress.Rules{"closed": {}, "open": {Open: true}} {
+		f, err := p.Attach(id, rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		theirs[id] = f
+	}
+	waitFor(t, "the process", func() bool { return p.PID() != 0 })
+	for id, f := range theirs {
+		p.mu.Lock()
+		end := p.cards[id].end
+		p.mu.Unlock()
+		for what, f := range map[string]*os.File{"the gateway's end": end, "the machine's end": f} {
+			socket := socketOf(t, f)
+			waitFor(t, what+" of the sandbox that is "+id+" to leave the poller", func() bool { return !polled(t)[socket] })
+		}
+	}
+}
+
+// socketOf names a socket as /proc does.
+func socketOf(t *testing.T, f *os.File) (name string) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if controlErr := raw.Control(func(fd uintptr) { name, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)) }); controlErr != nil || err != nil {
+		t.Fatal(controlErr, err)
+	}
+	return name
+}
+
+// polled are the files that are in an epoll of this process.
+func polled(t *testing.T) map[string]bool {
+	t.Helper()
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, epolls := map[string]bool{}, 0
+	for _, path := range infos {
+		info, err := os.ReadFile(path)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for line := range strings.Lines(string(info)) {
+			var fd int
+			if _, err := fmt.Sscanf(line, "tfd: %d", &fd); err != nil {
+				continue
+			}
+			epolls++
+			if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
+				all[name] = true
+			}
+		}
+	}
+	if epolls == 0 {
+		t.Fatal("the runtime's poller was not found")
+	}
+	return all
+}
+
 // TestUpdate waits for the rules to hold, with and without a process.
 func TestUpdate(t *testing.T) {
 	p := start(t, Config{})
