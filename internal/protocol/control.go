@@ -61,14 +61,16 @@ type NewSandbox struct {
 	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
 	Secure              *bool             `json:"secure,omitempty"` // v1; v2 is always secure
 	AutoPause           *bool             `json:"autoPause,omitempty"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory,omitempty"` // false keeps files only
 	AutoResume          *AutoResume       `json:"autoResume,omitempty"`
 	Network             *Network          `json:"network,omitempty"`
 	IAM                 *IAM              `json:"iam,omitempty"`
 	MCP                 json.RawMessage   `json:"mcp,omitempty"`
 	VolumeMounts        []json.RawMessage `json:"volumeMounts,omitempty"`
-	Limits              *Limits           `json:"cubbyLimits,omitempty"` // Cubby
-	Warm                []string          `json:"cubbyWarm,omitempty"`   // Cubby: languages whose kernels start with the sandbox
-	ContextToken        bool              `json:"-"`                     // Cubby: see HeaderContextToken
+	Limits              *Limits           `json:"cubbyLimits,omitempty"`      // Cubby
+	IdleTimeout         *int              `json:"cubbyIdleTimeout,omitempty"` // Cubby: seconds without activity that are as good as its timeout
+	Warm                []string          `json:"cubbyWarm,omitempty"`        // Cubby: languages whose kernels start with the sandbox
+	ContextToken        bool              `json:"-"`                          // Cubby: see HeaderContextToken
 }
 
 // AutoResume says whether a request to a paused sandbox resumes it.
@@ -357,6 +359,11 @@ type Team struct {
 	Name      string `json:"name"`
 	APIKey    string `json:"apiKey"` // always empty: keys are shown once, when they are made
 	IsDefault bool   `json:"isDefault"`
+}
+
+// Activity is the guest's answer to the host's GET /cubby/activity (Cubby).
+type Activity struct {
+	Busy bool `json:"busy"` // a cell or a command runs that a client has started
 }
 
 // HeaderHostToken carries InitRequest.HostToken with each of the host's own

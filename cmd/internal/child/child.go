@@ -127,6 +127,7 @@ func Serve(ctx context.Context, opts Options) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	hello(handshake.Hello{NewKey: p.newKey, Recovered: p.recovered})
+	go p.host.ResumeKept(ctx) // Close waits for what it has begun
 	select {
 	case <-ctx.Done():
 		if p.store != nil {
@@ -251,12 +252,14 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	}
 	cfg := host.Config{
 		Engine: limited(eng), Templates: templates(root, tools, opts.Env, opts.TemplateIDs),
-		MaxSandboxes: most, ImageDir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger,
+		MaxSandboxes: most, Logger: opts.Logger,
 		Networks: p.network.process, Operator: opts.Network.Operator, OpenNetwork: opts.Network.Open,
 	}
 	if p.store != nil {
-		cfg.Recorder, cfg.Key, cfg.ImageDir = recorder{p.store, p.key}, p.key, filepath.Join(p.store.Dir(), imageDir)
-		cfg.Secrets = p.vault
+		cfg.Recorder, cfg.Key, cfg.Secrets, cfg.Snapshots = recorder{p.store, p.key}, p.key, p.vault, snapshots{p.store, p.key}
+	}
+	if cfg.Images, err = p.openImages(opts); err != nil {
+		return p, err
 	}
 	p.host = host.New(cfg)
 	p.network.host.Store(p.host)
@@ -314,10 +317,6 @@ func overlayDir(runDir string) string {
 	}
 	return runDir
 }
-
-// imageDir is the folder of paused sandboxes' images, in the data folder or, where
-// nothing is to outlive the process, in the run folder.
-const imageDir = "images"
 
 // templates are the names of the one template that there is.
 func templates(root template.Root, tools template.Toolchain, extra, aliases []string) host.Templates {

@@ -89,7 +89,10 @@ type settings struct {
 	Asked               []string `json:"asked,omitempty"`
 	Warm                []string `json:"warm,omitempty"`
 	TimeoutMS           int64    `json:"timeoutMS"`
+	IdleMS              int64    `json:"idleMS,omitempty"`
 	Pause               bool     `json:"pause,omitempty"`
+	FilesOnly           bool     `json:"filesOnly,omitempty"` // of that pause
+	RemainingMS         int64    `json:"remainingMS,omitempty"`
 	AutoResume          bool     `json:"autoResume,omitempty"`
 	AllowInternetAccess *bool    `json:"allowInternetAccess,omitempty"`
 	// Network is in records of Cubby 0.1, which had no secrets in it.
@@ -106,7 +109,8 @@ type sealed struct {
 
 func (r recorder) Put(ctx context.Context, rec host.Record) error {
 	open, err := json.Marshal(settings{
-		Asked: rec.Asked, Warm: rec.Warm, TimeoutMS: rec.Lifecycle.Timeout.Milliseconds(), Pause: rec.Lifecycle.Pause,
+		Asked: rec.Asked, Warm: rec.Warm, TimeoutMS: rec.Lifecycle.Timeout.Milliseconds(), IdleMS: rec.Lifecycle.Idle.Milliseconds(),
+		Pause: rec.Lifecycle.Pause, FilesOnly: rec.Lifecycle.FilesOnly, RemainingMS: rec.Remaining.Milliseconds(),
 		AutoResume: rec.Lifecycle.AutoResume, AllowInternetAccess: rec.AllowInternetAccess,
 		Secure: rec.Secure, ContextToken: rec.ContextToken,
 	})
@@ -183,11 +187,104 @@ func (r recorder) record(b store.Sandbox) (host.Record, error) {
 			Limits: protocol.Limits{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB, PIDs: b.PIDs}, Asked: open.Asked,
 			Env: hidden.Env, Warm: open.Warm, Metadata: b.Metadata,
 			Lifecycle: host.Lifecycle{Timeout: time.Duration(open.TimeoutMS) * time.Millisecond,
-				Pause: open.Pause, AutoResume: open.AutoResume},
+				Idle: time.Duration(open.IdleMS) * time.Millisecond, Pause: open.Pause, FilesOnly: open.FilesOnly, AutoResume: open.AutoResume},
 			Secure: open.Secure, ContextToken: open.ContextToken,
 		},
 		State: host.State(b.State), Instance: host.Instance{Memory: b.Memories, Files: b.Files},
 		AllowInternetAccess: open.AllowInternetAccess, Network: cmp.Or(hidden.Network, open.Network),
 		StartedAt: b.StartedAt, EndAt: b.EndAt, PausedAt: b.PausedAt, EndedAt: b.EndedAt, Reason: b.EndReason,
+		Remaining: time.Duration(open.RemainingMS) * time.Millisecond,
+	}, nil
+}
+
+// snapshots are a host's in the store.
+type snapshots struct {
+	store *store.Store
+	key   *secret.Key
+}
+
+type snapshotSettings struct {
+	Limits protocol.Limits `json:"limits"`
+}
+
+func (s snapshots) PutSnapshot(ctx context.Context, snap host.Snapshot) error {
+	open, err := json.Marshal(snapshotSettings{snap.Limits})
+	if err != nil {
+		return err
+	}
+	hidden, err := json.Marshal(sealed{Env: snap.Env})
+	if err != nil {
+		return err
+	}
+	return s.store.PutTemplate(ctx, store.Template{
+		ID: snap.ID, TeamID: snap.TeamID, SandboxID: snap.SandboxID, Names: snap.Names, FilesOnly: snap.FilesOnly,
+		Bytes: snap.Size, Settings: open, Sealed: s.key.Seal(snap.ID, hidden), CreatedAt: snap.CreatedAt,
+	})
+}
+
+func (s snapshots) Snapshot(ctx context.Context, teamID, ref string) (host.Snapshot, error) {
+	name, tag := host.SplitRef(ref)
+	if host.IsSnapshotID(name) {
+		if tag != host.DefaultTag {
+			return host.Snapshot{}, host.ErrNotFound
+		}
+		ref = name
+	} else {
+		ref = name + ":" + tag
+	}
+	t, err := s.store.Template(ctx, teamID, ref)
+	if errors.Is(err, store.ErrNotFound) {
+		return host.Snapshot{}, host.ErrNotFound
+	}
+	if err != nil {
+		return host.Snapshot{}, err
+	}
+	return s.snapshot(t)
+}
+
+func (s snapshots) ListSnapshots(ctx context.Context, teamID string) ([]host.Snapshot, error) {
+	return s.list(ctx, teamID)
+}
+
+func (s snapshots) AllSnapshots(ctx context.Context) ([]host.Snapshot, error) { return s.list(ctx, "") }
+
+func (s snapshots) list(ctx context.Context, teamID string) ([]host.Snapshot, error) {
+	all, err := s.store.Templates(ctx, teamID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]host.Snapshot, 0, len(all))
+	for _, t := range all {
+		snap, err := s.snapshot(t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, snap)
+	}
+	return out, nil
+}
+
+func (s snapshots) DeleteSnapshot(ctx context.Context, teamID, id string) error {
+	err := s.store.DeleteTemplate(ctx, teamID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return host.ErrNotFound
+	}
+	return err
+}
+
+func (s snapshots) snapshot(t store.Template) (host.Snapshot, error) {
+	var open snapshotSettings
+	var hidden sealed
+	plain, err := s.key.Open(t.ID, t.Sealed)
+	if err == nil {
+		err = errors.Join(json.Unmarshal(t.Settings, &open), json.Unmarshal(plain, &hidden))
+	}
+	if err != nil {
+		return host.Snapshot{}, &fault.Error{Code: fault.Internal, Err: fmt.Errorf("record of snapshot %s: %w", t.ID, err),
+			Hint: "the database was changed by other means, or is of another folder: restore the folder from a backup"}
+	}
+	return host.Snapshot{
+		ID: t.ID, TeamID: t.TeamID, SandboxID: t.SandboxID, Names: t.Names, FilesOnly: t.FilesOnly, Limits: open.Limits,
+		Env: hidden.Env, Size: t.Bytes, CreatedAt: t.CreatedAt,
 	}, nil
 }

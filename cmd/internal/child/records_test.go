@@ -50,8 +50,12 @@ func openRecords(t *testing.T, dir string) *records {
 // host is a host over the records, with machines of the test's own.
 func (r *records) host(t *testing.T) *host.Host {
 	t.Helper()
+	images, err := (&private{store: r.store, key: r.key}).openImages(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := host.New(host.Config{Engine: &hosttest.Engine{}, MaxSandboxes: 10, Recorder: r.recorder,
-		Key: r.key, ImageDir: filepath.Join(r.store.Dir(), imageDir)})
+		Key: r.key, Images: images, Snapshots: snapshots{r.store, r.key}})
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -127,7 +131,7 @@ func TestNothingToRead(t *testing.T) {
 	r := openRecords(t, t.TempDir())
 	h := r.host(t)
 	s := r.create(t, h)
-	hostToken := r.key.Token("host token", s.ID, s.Generation)
+	hostToken := r.key.Token("host token", s.ID, 1)
 	secrets := map[string]string{
 		"the environment": password, "the access token": s.Token, "the traffic token": s.TrafficToken, "the host's token": hostToken,
 	}

@@ -36,12 +36,12 @@ func defaultMaxSandboxes(memory int64) int {
 	return int(min(max(memory/idleSandbox, 4), 4096))
 }
 
-// admit takes a place for a sandbox. After it the caller calls busy.Done in any
-// case, and release if there will be no sandbox.
-func (h *Host) admit() error {
+// admit takes a place for a sandbox whose machine takes that many bytes at once. After
+// it the caller calls busy.Done in any case, and release if there will be no sandbox.
+func (h *Host) admit(memory int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.room(); err != nil {
+	if err := h.room(memory); err != nil {
 		return err
 	}
 	h.taken++
@@ -49,9 +49,9 @@ func (h *Host) admit() error {
 	return nil
 }
 
-// room says why there is no room for another sandbox, or nil. The caller holds
-// h.mu.
-func (h *Host) room() error {
+// room says why there is no room for another sandbox whose machine takes that many bytes
+// at once, or nil. The caller holds h.mu.
+func (h *Host) room(memory int64) error {
 	if h.closed {
 		return ErrClosing
 	}
@@ -59,7 +59,7 @@ func (h *Host) room() error {
 		return busy(5*time.Second, "the server is full: it may have %d sandboxes; end some, or wait until they time out", h.cfg.MaxSandboxes)
 	}
 	// A machine that others have filled still makes the first one.
-	if available, known := availableMemory(); known && available < minAvailable && h.taken > 0 {
+	if available, known := availableMemory(); known && available < minAvailable+memory && h.taken > 0 {
 		return busy(5*time.Second, "the machine has only %d MiB of memory left: end sandboxes, or wait until they time out", available>>20)
 	}
 	return nil

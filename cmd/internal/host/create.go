@@ -12,11 +12,35 @@ import (
 // Create boots a sandbox and returns once its guest has answered and the
 // Recorder knows of it.
 func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) {
-	s, t, err := h.plan(ctx, req)
+	p, err := h.plan(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.admit(); err != nil {
+	s, err := h.launch(ctx, p)
+	if err != nil && req.Limits == nil { // else they may be what it could not live with
+		h.rememberFailure(ctx, err)
+	}
+	return s, err
+}
+
+// plan is a sandbox that is to be.
+type plan struct {
+	record   Record
+	name     string // that it is listed under
+	template Template
+	memory   int64 // bytes that its machine takes at once
+	from     origin
+	// use calls start with a start of its machine.
+	use func(ctx context.Context, start func(startMachine) error) error
+}
+
+// startMachine starts a machine of the template, or of an image.
+type startMachine func(context.Context, engine.Spec) (engine.Machine, error)
+
+// launch makes the planned sandbox and hands it out.
+func (h *Host) launch(ctx context.Context, p plan) (*Sandbox, error) {
+	s := h.newSandbox(p.record)
+	if err := h.admit(p.memory); err != nil {
 		return nil, err
 	}
 	defer h.busy.Done()
@@ -32,7 +56,12 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) 
 		if err != nil {
 			return nil, err
 		}
-		return s.bring(ctx, t, h.cfg.Engine.Start)
+		var m *machine
+		err = p.use(ctx, func(start startMachine) (err error) {
+			m, err = s.bring(ctx, p.template, p.from, s.record.Instance, start)
+			return err
+		})
+		return m, err
 	})
 	if err == nil {
 		err = h.handOut(ctx, s, m)
@@ -48,9 +77,6 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (*Sandbox, error) 
 		err = own(err) // of a sandbox that the client has not asked for by its id
 	}
 	if err != nil {
-		if req.Limits == nil { // else they may be what it could not live with
-			h.rememberFailure(ctx, err)
-		}
 		return nil, err
 	}
 	h.log.Info("sandbox created", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(m.booted))

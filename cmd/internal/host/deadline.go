@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -89,6 +88,15 @@ func (s *Sandbox) remaining() time.Duration {
 	return time.Until(s.deadline)
 }
 
+// remainingNow is the time to the deadline of a sandbox that runs; of one that is paused
+// as long as it was created with. The caller holds s.mu.
+func (s *Sandbox) remainingNow() time.Duration {
+	if s.record.State != StateRunning {
+		return s.Lifecycle.Timeout
+	}
+	return max(time.Until(s.deadline), time.Second)
+}
+
 // expire ends the sandbox if its deadline has come: from then on it cannot be moved.
 // One that is to be paused then begins to be. It reports whether it has ended.
 func (s *Sandbox) expire() bool {
@@ -100,29 +108,16 @@ func (s *Sandbox) expire() bool {
 		return true
 	case due && s.Lifecycle.Pause:
 		s.pauseDue = true
-		s.calls.Go(s.pauseAtDeadline) // in a goroutine: a pause waits for this caller
+		s.calls.Go(func() { // in a goroutine: a pause waits for this caller
+			s.pauseFor("its timeout was reached", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return time.Until(s.deadline) <= 0 // which a clock that was set does not move
+			})
+		})
 	case due:
 		s.decideEnd("its timeout was reached")
 		return true
 	}
 	return false
-}
-
-// pauseAtDeadline pauses a sandbox whose time is over, unless it was given more
-// meanwhile. One that cannot be paused ends.
-func (s *Sandbox) pauseAtDeadline() {
-	err := s.alone(s.ctx, func() error {
-		return s.pause(s.ctx, func(*Record) bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return time.Until(s.deadline) <= 0 // which a clock that was set does not move
-		})
-	})
-	s.mu.Lock()
-	s.pauseDue = false
-	s.noteDeadline()
-	s.mu.Unlock()
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		s.beginEnd(fmt.Sprintf("its timeout was reached, and it could not be paused: %v", err))
-	}
 }

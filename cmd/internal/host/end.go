@@ -123,9 +123,15 @@ func (s *Sandbox) bringToEnd(e ending) {
 	h.live.Done()
 }
 
-// putDown ends the sandbox with its host, or leaves it to the next one if it is
-// paused.
+// putDown ends the sandbox with its host, or leaves it to the next one: if it is paused,
+// and if it is to be paused at its deadline and not ended. The next host resumes that.
 func (s *Sandbox) putDown() error {
+	why := "the server was stopped"
+	if s.host.keeps {
+		if err := s.pauseForNext(); err != nil && !errors.Is(err, ErrNotFound) {
+			why += ", and it could not be paused: " + err.Error()
+		}
+	}
 	s.mu.Lock()
 	if s.left {
 		s.mu.Unlock()
@@ -133,7 +139,7 @@ func (s *Sandbox) putDown() error {
 		return nil // again
 	}
 	if !s.host.keeps || s.ending != nil || s.record.State != StatePaused {
-		s.decideEnd("the server was stopped")
+		s.decideEnd(why)
 		s.mu.Unlock()
 		return s.wait()
 	}
@@ -144,4 +150,20 @@ func (s *Sandbox) putDown() error {
 	close(s.done)
 	s.host.live.Done()
 	return nil
+}
+
+// pauseForNext waits for a pause that is under way, and pauses a sandbox that runs and is
+// to be kept.
+func (s *Sandbox) pauseForNext() error {
+	return s.change(s.ctx, func(ctx context.Context) error {
+		if s.State() != StateRunning || !s.Lifecycle.Pause {
+			return nil
+		}
+		return s.pause(ctx, PauseOptions{FilesOnly: s.Lifecycle.FilesOnly}, func(r *Record) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r.Remaining = s.remainingNow()
+			return true
+		})
+	})
 }

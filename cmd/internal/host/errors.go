@@ -18,7 +18,8 @@ import (
 //	Conflict         the sandbox is in another state, which a *StateError in it names
 //	RateLimited      no room now; RetryAfter says when it is worth asking again
 //	Unimplemented    sandboxes cannot be paused here
-//	Incompatible     the sandbox was paused with another template or engine
+//	NoSpace          no room for an image
+//	Incompatible     an image was made with another template or engine
 //	Unavailable      the server is stopping
 var (
 	// ErrNotFound says that a sandbox does not live, or never did, and nothing else.
@@ -31,7 +32,7 @@ var (
 // IsForClient reports whether the client may read the cause and the hint of err.
 func IsForClient(err error) bool {
 	switch fault.CodeOf(err) {
-	case fault.InvalidArgument, fault.NotFound, fault.Conflict, fault.RateLimited, fault.Unimplemented, fault.Incompatible, fault.Unavailable:
+	case fault.InvalidArgument, fault.NotFound, fault.Conflict, fault.RateLimited, fault.Unimplemented, fault.Incompatible, fault.NoSpace, fault.Unavailable:
 		return true
 	}
 	return false
@@ -81,9 +82,14 @@ func noNetwork() error {
 	return &fault.Error{Code: fault.Unimplemented, Err: errors.New("sandboxes have no network here, so there is nothing that rules could open")}
 }
 
-// foreignImage means that this server cannot resume a sandbox.
-func foreignImage(why error) error {
-	return &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("the sandbox was paused with another template or engine: %w", why)}
+// foreignImage means that this server cannot restore an image. Where it has memory its
+// files may be restored nevertheless.
+func foreignImage(why error, files bool) error {
+	e := &fault.Error{Code: fault.Incompatible, Err: fmt.Errorf("it cannot go on where it was: %w", why)}
+	if files {
+		e.Hint = "ask for \"memory\": false, to have its files and boot it anew"
+	}
+	return e
 }
 
 // StateError says that a sandbox is not in a state in which it could be what was

@@ -45,9 +45,11 @@ type Config struct {
 	// Key is what tokens are derived from: with the same one the next host knows
 	// those of this one. Nil is a random one.
 	Key *secret.Key
-	// ImageDir is the folder of paused sandboxes' images, which is made when it is
-	// needed, in a folder that is there. It belongs to this host alone. Empty means that none can be paused.
-	ImageDir string
+	// Images has what sandboxes are when they are paused, and snapshots. It belongs to
+	// this host alone. Nil means that there are none.
+	Images Images
+	// Snapshots knows what snapshots there are; nil keeps that in this process.
+	Snapshots Snapshots
 	// Networks gives sandboxes their way out, by rules of which Operator says what
 	// the owner of the computer permits. Nil gives none: then every network is closed.
 	Networks Networks
@@ -91,9 +93,10 @@ type Host struct {
 	taken     int                            // sandboxes that have, are to have or had just now a machine
 	carded    map[*Sandbox]struct{}          // that have a network card, or are about to get one
 	used      map[string]templateUse         // by template
-	ended     map[string]tombstone           // by id
-	order     []string                       // of ended, oldest first
-	failedAt  time.Time                      // of the last create that failed by the host's fault
+	waking    byTeam
+	ended     map[string]tombstone // by id
+	order     []string             // of ended, oldest first
+	failedAt  time.Time            // of the last create that failed by the host's fault
 	failure   error
 	closed    bool
 	busy      sync.WaitGroup // creates and resumes under way
@@ -120,6 +123,9 @@ func New(cfg Config) *Host {
 	keeps := cfg.Recorder != nil
 	if !keeps {
 		cfg.Recorder = noRecords{}
+	}
+	if cfg.Snapshots == nil {
+		cfg.Snapshots = &snapshotsInMemory{}
 	}
 	if cfg.Templates == nil {
 		cfg.Templates = Toolchain(Template{})
@@ -230,7 +236,7 @@ func (h *Host) ByToken(token string) (*Sandbox, bool) {
 func (h *Host) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.room(); err != nil {
+	if err := h.room(0); err != nil {
 		return err
 	}
 	if h.failure != nil && time.Since(h.failedAt) < failedFor {

@@ -146,17 +146,19 @@ func TestCloseWaitsForEnds(t *testing.T) {
 // is paused.
 func TestPrivateHost(t *testing.T) {
 	eng, dir := &hosttest.Engine{}, t.TempDir()
-	private := func() *Host { return New(Config{MaxSandboxes: 10, Boots: 1, Engine: eng, ImageDir: dir}) }
+	private := func() *Host {
+		return New(Config{MaxSandboxes: 10, Boots: 1, Engine: eng, Images: &hosttest.Images{Dir: dir}})
+	}
 	h, other := private(), private()
 	defer other.Close()
 	if bytes.Equal(h.cfg.Key.Bytes(), other.cfg.Key.Bytes()) {
 		t.Error("two have the same key")
 	}
 	s := mustCreate(t, h, 60)
-	if err := s.Pause(t.Context()); err != nil {
+	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Close(); err != nil || len(images(t, h)) != 0 || s.State() != StateEnded {
-		t.Errorf("%v; images %v; it is %s", err, images(t, h), s.State())
+	if err := h.Close(); err != nil || len(imageNames(t, h)) != 0 || s.State() != StateEnded {
+		t.Errorf("%v; images %v; it is %s", err, imageNames(t, h), s.State())
 	}
 }

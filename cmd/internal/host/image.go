@@ -1,134 +1,182 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 )
 
-// unfinished ends the name of an image in the making: one without it is whole.
-const unfinished = ".new"
-
-// imageOf is the folder of a paused sandbox's memory and files.
-func (h *Host) imageOf(id string) string { return filepath.Join(h.cfg.ImageDir, id) }
-
-// makeImage has write fill a new folder, which gets its name when all of it is on
-// disk. A failure leaves nothing.
-func (h *Host) makeImage(id string, write func(dir string) error) (err error) {
-	final := h.imageOf(id)
-	dir := final + unfinished
-	if err := errors.Join(makeDir(h.cfg.ImageDir), os.RemoveAll(dir), os.RemoveAll(final)); err != nil {
-		return fmt.Errorf("image of sandbox %s: %w", id, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("image of sandbox %s: %w", id, err), os.RemoveAll(dir))
-		}
-	}()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	if err := write(dir); err != nil {
-		return err
-	}
-	if err := syncTree(dir); err != nil {
-		return err
-	}
-	if err := os.Rename(dir, final); err != nil {
-		return err
-	}
-	return syncPath(h.cfg.ImageDir)
+// Images keeps what sandboxes are while they are paused, and snapshots: folders by an id.
+// Its methods are called concurrently. Errors wrap ErrDamagedImage for an image that is
+// not what was written, and have the code fault.NoSpace where there is no room for one.
+type Images interface {
+	// Create makes an image of what write puts into a folder, beside about. It returns
+	// when all of it is on disk, and leaves nothing after an error; what had the id before
+	// is replaced or stays. Room for that many bytes is kept from the beginning.
+	Create(ctx context.Context, id string, room int64, about any, write func(dir string) error) error
+	// Describe reads what is beside an image, and how many bytes it takes on disk.
+	Describe(id string, about any) (bytes int64, err error)
+	// Use calls f with a folder that has the image, verified, which f does not change.
+	Use(ctx context.Context, id string, f func(dir string) error) error
+	// Scratch makes a folder for an image that is used at once and not kept.
+	Scratch(room int64) (dir string, remove func(), err error)
+	// Retire takes its name from an image, if there is one: at once and on disk. After
+	// an error it has its name.
+	Retire(id string) error
+	// Remove removes an image, if there is one, once nobody uses it.
+	Remove(id string) error
+	// Has reports whether an image is there and whole, as far as its name tells. An error
+	// means that it is unknown.
+	Has(id string) (bool, error)
+	// SetApart keeps a damaged image for whoever wants to look at it.
+	SetApart(id string, why error) error
+	// RemoveBut removes all but those.
+	RemoveBut(keep map[string]bool) error
 }
 
-// makeDir makes a folder for the host alone, on disk, if it is not there.
-func makeDir(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+// ErrDamagedImage means that an image is not what was written.
+var ErrDamagedImage = errors.New("the image is damaged or was changed")
+
+// manifest is what the host writes beside an image: what it depends on, which the
+// engine does not check, and how its guest is greeted.
+type manifest struct {
+	TemplateID     string   `json:"template"`
+	TemplateDigest string   `json:"templateDigest"`
+	Engine         string   `json:"engine"`
+	EngineCommit   string   `json:"engineCommit"`
+	FilesOnly      bool     `json:"filesOnly,omitempty"`
+	Memory         int64    `json:"memory"` // bytes that the machine held
+	Disk           int64    `json:"disk"`   // bytes that its files took
+	Guest          identity `json:"guest"`
+}
+
+// identity says whose host token a guest asks for: that of a sandbox's memory.
+type identity struct {
+	ID     string `json:"id"`
+	Memory int    `json:"memory"` // of Instance
+}
+
+// hostToken is the token of the host's own requests to a sandbox's guest. Another memory
+// of the sandbox has another, so that a guest can tell a copy's from its own.
+func (h *Host) hostToken(i identity) string {
+	return h.cfg.Key.Token(secret.Host, i.ID, uint32(i.Memory))
+}
+
+// manifest describes an image of the machine, which uses u.
+func (m *machine) manifest(u engine.Usage, filesOnly bool) manifest {
+	eng := m.s.host.cfg.Engine
+	return manifest{
+		TemplateID: m.template.ID, TemplateDigest: m.template.Digest, Engine: eng.Name(), EngineCommit: eng.Commit(),
+		FilesOnly: filesOnly, Memory: u.Memory + u.Overhead, Disk: u.Disk, Guest: m.guestOf,
 	}
+}
+
+// memory is how many bytes a machine of the image takes at once.
+func (i manifest) memory(filesOnly bool) int64 {
+	if filesOnly {
+		return 0
+	}
+	return i.Memory
+}
+
+// origin is what a machine was before it is the sandbox's. The zero value is a boot.
+type origin struct {
+	restored string
+	guest    identity // whose host token its guest asks for; zero: it has none yet
+}
+
+// origin is that of a machine that is made of the image.
+func (i manifest) origin(restored string, filesOnly bool) origin {
+	if filesOnly {
+		return origin{} // another boot
+	}
+	return origin{restored, i.Guest}
+}
+
+// describe reads what an image depends on.
+func (h *Host) describe(id string) (manifest, error) {
+	if !h.canPause() {
+		return manifest{}, cannotPause()
+	}
+	var m manifest
+	_, err := h.cfg.Images.Describe(id, &m)
+	return m, imageError(id, err)
+}
+
+// templateOf is the template of an image, as it was when the image was made. With
+// filesOnly it may be another by now: then only the engine must be the same.
+func (h *Host) templateOf(ctx context.Context, teamID string, i manifest, filesOnly bool) (Template, error) {
+	t, err := h.cfg.Templates.Resolve(ctx, teamID, i.TemplateID)
 	if err != nil {
-		return err
+		return Template{}, err
 	}
-	return syncPath(filepath.Dir(dir))
+	eng := h.cfg.Engine
+	switch {
+	case eng.Name() != i.Engine:
+		return Template{}, foreignImage(fmt.Errorf("it needs the engine %s, this is %s", i.Engine, eng.Name()), false)
+	case filesOnly:
+	case t.Digest != i.TemplateDigest:
+		return Template{}, foreignImage(fmt.Errorf("the template %s has changed since", i.TemplateID), !i.FilesOnly)
+	case eng.Commit() != i.EngineCommit:
+		return Template{}, foreignImage(fmt.Errorf("it needs %s %s, this is %s", i.Engine, i.EngineCommit, eng.Commit()), !i.FilesOnly)
+	}
+	return t, nil
 }
 
-// syncTree waits until a folder and all that is in it are on disk.
-func syncTree(dir string) error {
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
+// imageError says in the words of this package why an image could not be made or read.
+func imageError(id string, err error) error {
+	if err == nil || fault.In(err) != nil {
+		return err
+	}
+	return own(fmt.Errorf("image of %s: %w", id, err))
+}
+
+// endIfDamaged ends the sandbox if its image is not what was written, and sets that
+// apart for whoever wants to look at it. It returns err.
+func (s *Sandbox) endIfDamaged(err error) error {
+	if !errors.Is(err, ErrDamagedImage) && !errors.Is(err, engine.ErrDamaged) {
+		return err
+	}
+	if apart := s.host.cfg.Images.SetApart(s.ID, err); apart != nil {
+		s.host.log.Error("damaged image of a sandbox cannot be set apart", "sandbox_id", s.ID, "err", apart)
+	}
+	s.host.log.Error("image of a sandbox is damaged, and was set apart", "sandbox_id", s.ID, "err", err)
+	s.beginEnd("its image is damaged: " + err.Error())
+	return err
+}
+
+// copyImage makes another image of what is in one, which is not to be changed: where the
+// file system lets it, of the same files.
+func (h *Host) copyImage(ctx context.Context, from, to string, about manifest) error {
+	return h.cfg.Images.Use(ctx, from, func(dir string) error {
+		return h.cfg.Images.Create(ctx, to, 0, about, func(into string) error {
+			files, err := os.ReadDir(dir)
+			for _, f := range files {
+				err = errors.Join(err, os.Link(filepath.Join(dir, f.Name()), filepath.Join(into, f.Name())))
+			}
 			return err
-		}
-		return syncPath(path)
+		})
 	})
 }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// retireImage takes its name from a sandbox's image, if it has one, so that no start of
-// a server takes it for the sandbox: at once, as a removal is not, and on disk. After
-// an error the image has its name.
+// retireImage takes its name from an image, if there is one.
 func (h *Host) retireImage(id string) error {
-	final := h.imageOf(id)
-	if err := os.RemoveAll(final + unfinished); err != nil {
-		return err
-	}
-	err := os.Rename(final, final+unfinished)
-	if errors.Is(err, fs.ErrNotExist) {
+	if h.cfg.Images == nil {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if err := syncPath(h.cfg.ImageDir); err != nil {
-		return errors.Join(err, os.Rename(final+unfinished, final))
-	}
-	return nil
+	return h.cfg.Images.Retire(id)
 }
 
-// removeImage removes what there is of a sandbox's image.
+// removeImage removes what there is of an image.
 func (h *Host) removeImage(id string) error {
-	if h.cfg.ImageDir == "" {
+	if h.cfg.Images == nil {
 		return nil
 	}
-	return errors.Join(h.retireImage(id), os.RemoveAll(h.imageOf(id)), os.RemoveAll(h.imageOf(id)+unfinished))
-}
-
-// hasImage reports whether a sandbox's image is there and whole. An error means that
-// it is unknown.
-func (h *Host) hasImage(id string) (bool, error) {
-	if h.cfg.ImageDir == "" {
-		return false, errors.New("there is no folder for images")
-	}
-	info, err := os.Lstat(h.imageOf(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && info.IsDir(), err
-}
-
-// removeImagesBut removes the images of all sandboxes but those.
-func (h *Host) removeImagesBut(keep map[string]bool) error {
-	if h.cfg.ImageDir == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(h.cfg.ImageDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var errs []error
-	for _, entry := range entries {
-		if id, half := strings.CutSuffix(entry.Name(), unfinished); half || !keep[id] {
-			errs = append(errs, os.RemoveAll(filepath.Join(h.cfg.ImageDir, entry.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	return h.cfg.Images.Remove(id)
 }

@@ -70,7 +70,7 @@ func newLifetime(t *testing.T) *lifetime {
 		}
 	}
 	l.eng.Save, l.eng.Load = slow(&l.saveFails), slow(&l.loadFails)
-	l.cfg = Config{Engine: l.eng, Recorder: l.records, Key: secret.New(), ImageDir: t.TempDir(), MaxSandboxes: 4, Boots: 2}
+	l.cfg = Config{Engine: l.eng, Recorder: l.records, Key: secret.New(), Images: &hosttest.Images{Dir: t.TempDir()}, MaxSandboxes: 4, Boots: 2}
 	l.h = New(l.cfg)
 	return l
 }
@@ -221,7 +221,7 @@ func (l *lifetime) check(when string) {
 			l.t.Fatalf("%s: it is %s, and its ports are open", when, told.State)
 		}
 	}
-	if got := images(l.t, l.h); machines != want || taken != want || !slices.Equal(got, image) {
+	if got := imageNames(l.t, l.h); machines != want || taken != want || !slices.Equal(got, image) {
 		l.t.Fatalf("%s: it is %s with %d machines, %d places and the images %v", when, told.State, machines, taken, got)
 	}
 }
@@ -240,8 +240,8 @@ func (l *lifetime) end() {
 	if err := l.h.Close(); err != nil {
 		l.t.Errorf("close: %v", err)
 	}
-	if running(l.eng) != 0 || len(images(l.t, l.h)) != 0 {
-		l.t.Errorf("left: %d machines, images %v", running(l.eng), images(l.t, l.h))
+	if running(l.eng) != 0 || len(imageNames(l.t, l.h)) != 0 {
+		l.t.Errorf("left: %d machines, images %v", running(l.eng), imageNames(l.t, l.h))
 	}
 	for i, m := range l.eng.Machines() {
 		if m.Closed() != 1 {
@@ -272,13 +272,17 @@ var steps = []struct {
 	{"set timeout to zero", func(l *lifetime) error {
 		return l.on(func(s *Sandbox) error { return s.SetTimeout(context.Background(), 0) })
 	}},
-	{"pause", func(l *lifetime) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
-	{"resume", func(l *lifetime) error {
-		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) })
+	{"pause", func(l *lifetime) error {
+		return l.on(func(s *Sandbox) error { return s.Pause(context.Background(), PauseOptions{}) })
 	}},
-	{"pause", func(l *lifetime) error { return l.on(func(s *Sandbox) error { return s.Pause(context.Background()) }) }},
 	{"resume", func(l *lifetime) error {
-		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), 0) })
+		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), ResumeOptions{}) })
+	}},
+	{"pause", func(l *lifetime) error {
+		return l.on(func(s *Sandbox) error { return s.Pause(context.Background(), PauseOptions{}) })
+	}},
+	{"resume", func(l *lifetime) error {
+		return l.on(func(s *Sandbox) error { return s.Resume(context.Background(), ResumeOptions{}) })
 	}},
 	{"kill", func(l *lifetime) error { return l.on((*Sandbox).Kill) }},
 	{"machine dies", func(l *lifetime) error { l.die(); return nil }},
@@ -286,7 +290,7 @@ var steps = []struct {
 		return l.on(func(s *Sandbox) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Microsecond)
 			defer cancel()
-			return errors.Join(s.Pause(ctx), s.Resume(ctx, 0))
+			return errors.Join(s.Pause(ctx, PauseOptions{}), s.Resume(ctx, ResumeOptions{}))
 		})
 	}},
 	{"one record fails", func(l *lifetime) error { l.mu.Lock(); l.storeFails = 1; l.mu.Unlock(); return nil }},

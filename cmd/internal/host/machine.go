@@ -20,9 +20,13 @@ import (
 // connections, what watches over it, executions under way.
 type machine struct {
 	engine.Machine
-	s      *Sandbox
-	booted time.Time    // when its boot began
-	runs   atomic.Int32 // executions under way
+	s        *Sandbox
+	template Template     // that it was made from
+	guestOf  identity     // whose host token its guest asks for
+	booted   time.Time    // when its boot began
+	runs     atomic.Int32 // executions under way
+	moved    atomic.Int64 // bytes of clients' connections
+	frozen   atomic.Bool  // freeze has stopped it
 
 	ctx      context.Context // done when the machine is to be closed
 	cancel   context.CancelFunc
@@ -30,6 +34,7 @@ type machine struct {
 
 	mu         sync.Mutex
 	shut       bool                    // no request is let in
+	wasCut     bool                    // cut is closed
 	cut        chan struct{}           // closed when those that were let in are cut
 	conns      map[*conn]struct{}      // of requests
 	transports map[int]*http.Transport // by port
@@ -38,8 +43,8 @@ type machine struct {
 	closeErr error
 }
 
-func newMachine(s *Sandbox, em engine.Machine, booted time.Time) *machine {
-	m := &machine{Machine: em, s: s, booted: booted, cut: make(chan struct{}),
+func newMachine(s *Sandbox, em engine.Machine, t Template, guest identity, booted time.Time) *machine {
+	m := &machine{Machine: em, s: s, template: t, guestOf: guest, booted: booted, cut: make(chan struct{}),
 		conns: map[*conn]struct{}{}, transports: map[int]*http.Transport{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
@@ -51,6 +56,7 @@ func (m *machine) watch() {
 	m.watchers.Go(m.watchDeadline)
 	m.watchers.Go(m.watchMemory)
 	m.watchers.Go(m.watchUsage)
+	m.watchers.Go(m.watchIdle)
 }
 
 // watchExit ends the sandbox with its machine.
@@ -92,11 +98,19 @@ func (m *machine) close() error {
 	return m.closeErr
 }
 
+// shutOut lets no further request in.
+func (m *machine) shutOut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shut = true
+}
+
 // turnOut lets no request in any more, and cuts those that are there.
 func (m *machine) turnOut() {
 	m.mu.Lock()
-	if !m.shut {
-		m.shut = true
+	m.shut = true
+	if !m.wasCut {
+		m.wasCut = true
 		defer close(m.cut)
 	}
 	conns := make([]*conn, 0, len(m.conns))
@@ -116,13 +130,11 @@ func (m *machine) turnOut() {
 	}
 }
 
-// letIn ends turnOut, unless the machine is being closed.
+// letIn ends shutOut, unless the machine is being closed.
 func (m *machine) letIn() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ctx.Err() == nil {
-		m.shut, m.cut = false, make(chan struct{})
-	}
+	m.shut = m.wasCut
 }
 
 // dial opens a stream to a port for somebody's request.
@@ -164,6 +176,18 @@ func (m *machine) dialTLS(ctx context.Context, port int) (net.Conn, error) {
 type conn struct {
 	net.Conn
 	m *machine
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.m.moved.Add(int64(n))
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.m.moved.Add(int64(n))
+	return n, err
 }
 
 // CloseWrite ends what this side sends; the other side may go on sending.

@@ -64,7 +64,7 @@ func (c *cards) of(sandbox string) (egress.Rules, bool) {
 // TestNetwork: a sandbox has a card with its rules as long as it has a machine.
 func TestNetwork(t *testing.T) {
 	c := &cards{rules: map[string]egress.Rules{}}
-	h := newHost(t, &hosttest.Engine{}, func(cfg *Config) { cfg.Networks, cfg.ImageDir = c, t.TempDir() })
+	h := newHost(t, &hosttest.Engine{}, func(cfg *Config) { cfg.Networks, cfg.Images = c, &hosttest.Images{Dir: t.TempDir()} })
 	yes := true
 	some := &protocol.Network{AllowOut: []string{"pypi.org"}, DenyOut: []string{"0.0.0.0/0"}}
 	for _, test := range []struct {
@@ -107,7 +107,7 @@ func TestNetwork(t *testing.T) {
 		if n := s.Info().Network; n == nil || !reflect.DeepEqual(n.DenyOut, want.Deny) {
 			t.Errorf("told: %+v", n)
 		}
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := c.of(s.ID); ok {
@@ -116,7 +116,7 @@ func TestNetwork(t *testing.T) {
 		if err := s.SetNetwork(t.Context(), change); !is(err, fault.Conflict) {
 			t.Errorf("of a paused one: %v", err)
 		}
-		if err := s.Resume(t.Context(), 0); err != nil {
+		if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := c.of(s.ID); !reflect.DeepEqual(got, want) {
@@ -182,7 +182,9 @@ func TestFlows(t *testing.T) {
 // when they change and after a pause; a change that changes nothing of that says nothing.
 func TestOffline(t *testing.T) {
 	eng := &hosttest.Engine{}
-	h := newHost(t, eng, func(cfg *Config) { cfg.Networks, cfg.ImageDir = &cards{rules: map[string]egress.Rules{}}, t.TempDir() })
+	h := newHost(t, eng, func(cfg *Config) {
+		cfg.Networks, cfg.Images = &cards{rules: map[string]egress.Rules{}}, &hosttest.Images{Dir: t.TempDir()}
+	})
 	s := mustCreate(t, h, 60)
 	defer s.Kill()
 	told := func() protocol.InitRequest {

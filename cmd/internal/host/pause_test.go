@@ -5,11 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +23,7 @@ func newPausing(t *testing.T, eng *hosttest.Engine, set func(*Config)) (*Host, *
 	t.Helper()
 	recorder := newNotes(t)
 	return newHost(t, eng, func(c *Config) {
-		c.Recorder, c.ImageDir = recorder, t.TempDir()
+		c.Recorder, c.Images = recorder, &hosttest.Images{Dir: t.TempDir()}
 		if set != nil {
 			set(c)
 		}
@@ -33,18 +31,12 @@ func newPausing(t *testing.T, eng *hosttest.Engine, set func(*Config)) (*Host, *
 }
 
 // images are the names of what is in the host's folder for images.
-func images(t *testing.T, h *Host) []string {
+func imageNames(t *testing.T, h *Host) []string {
 	t.Helper()
-	entries, err := os.ReadDir(h.cfg.ImageDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	names := []string{}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
+	return h.cfg.Images.(*hosttest.Images).Names()
 }
+
+var errImages = errors.New("images fail")
 
 // running are the machines that were not closed.
 func running(eng *hosttest.Engine) (n int) {
@@ -66,7 +58,7 @@ func check(t *testing.T, s *Sandbox, eng *hosttest.Engine, want State) {
 	case StatePaused:
 		image = []string{s.ID}
 	}
-	if got := images(t, s.host); s.State() != want || running(eng) != machines || !slices.Equal(got, image) {
+	if got := imageNames(t, s.host); s.State() != want || running(eng) != machines || !slices.Equal(got, image) {
 		t.Errorf("it is %s with %d machines and the images %v, and not %s", s.State(), running(eng), got, want)
 	}
 	s.host.mu.Lock()
@@ -118,19 +110,16 @@ func TestPauseResume(t *testing.T) {
 	first.SetMemory("x = 42")
 	check(t, s, eng, StateRunning)
 	for round := range 2 {
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check(t, s, eng, StatePaused)
-		if info, err := os.Stat(h.imageOf(s.ID)); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("the image: %v, %v", info, err)
-		}
 		if got, err := h.Of(t.Context(), "", s.ID); got != s || err != nil {
 			t.Errorf("a paused sandbox is not found: %v", err)
 		}
 		var wrong *StateError
 		for name, err := range map[string]error{
-			"pause":       s.Pause(t.Context()),
+			"pause":       s.Pause(t.Context(), PauseOptions{}),
 			"set timeout": s.SetTimeout(t.Context(), time.Hour), "extend": s.Extend(t.Context(), time.Hour),
 		} {
 			says := "sandbox " + s.ID + " is paused"
@@ -144,18 +133,18 @@ func TestPauseResume(t *testing.T) {
 		if round == 1 {
 			// Somebody takes its place, and it waits.
 			other := mustCreate(t, h, 60)
-			if err := s.Resume(t.Context(), 0); fault.CodeOf(err) != fault.RateLimited || s.State() != StatePaused {
+			if err := s.Resume(t.Context(), ResumeOptions{}); fault.CodeOf(err) != fault.RateLimited || s.State() != StatePaused {
 				t.Errorf("resumed without a place: %v, %s", err, s.State())
 			}
 			if err := other.Kill(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Resume(t.Context(), time.Duration(round)*time.Hour); err != nil {
+		if err := s.Resume(t.Context(), ResumeOptions{Timeout: time.Duration(round) * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		check(t, s, eng, StateRunning)
-		if err := s.Resume(t.Context(), 0); !errors.As(err, &wrong) || wrong.State != StateRunning || err.Error() != "sandbox "+s.ID+" is running and cannot be resumed" {
+		if err := s.Resume(t.Context(), ResumeOptions{}); !errors.As(err, &wrong) || wrong.State != StateRunning || err.Error() != "sandbox "+s.ID+" is running and cannot be resumed" {
 			t.Errorf("resume of a running sandbox: %v", err)
 		}
 		want := []time.Duration{time.Minute, time.Hour}[round]
@@ -188,8 +177,8 @@ func TestPauseResume(t *testing.T) {
 	}
 }
 
-// TestPauseCutsRequests: what a request did after the image was made would be lost,
-// so there is none.
+// TestPauseCutsRequests: requests are cut when the image is safe, and what is asked for
+// meanwhile is not let in. A pause that fails leaves requests alone.
 func TestPauseCutsRequests(t *testing.T) {
 	saving := make(chan struct{})
 	goOn := make(chan struct{})
@@ -214,18 +203,15 @@ func TestPauseCutsRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	paused := make(chan error, 1)
-	go func() { paused <- s.Pause(t.Context()) }()
+	go func() { paused <- s.Pause(t.Context(), PauseOptions{}) }()
 	<-saving
 	select {
 	case <-ports.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("requests go on while the image is made")
+		t.Error("requests are cut before the image is safe")
+	default:
 	}
-	if _, err := io.ReadAll(stream.Body); err == nil {
-		t.Error("a stream that was cut looks whole")
-	}
-	if _, err := raw.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("a connection that was cut: %v", err)
+	if !eng.Machines()[0].Frozen() {
+		t.Error("the machine runs on while its image is made")
 	}
 	for name, p := range map[string]*Ports{"the ports of before": ports, "new ones": s.Ports()} {
 		var state *StateError
@@ -237,7 +223,14 @@ func TestPauseCutsRequests(t *testing.T) {
 	if err := <-paused; err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Resume(t.Context(), 0); err != nil {
+	<-ports.Done()
+	if _, err := io.ReadAll(stream.Body); err == nil {
+		t.Error("a stream that was cut looks whole")
+	}
+	if _, err := raw.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a connection that was cut: %v", err)
+	}
+	if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ports.Dial(t.Context(), protocol.EnvdPort); err == nil {
@@ -267,20 +260,23 @@ func TestPauseFails(t *testing.T) {
 		{"the record of its beginning", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StatePausing) }, broken},
 		{"the record of its end", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StatePaused) }, broken},
 		{"that record and the next", func(_ *Host, _ *hosttest.Engine, n *notes) { n.fail = failing(broken, StatePaused, StateRunning) }, broken},
-		{"the folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.ImageDir = "/dev/null/images" }, nil},
+		{"the folder", func(h *Host, _ *hosttest.Engine, _ *notes) {
+			h.cfg.Images.(*hosttest.Images).SetFail(func(string) error { return errImages })
+		}, errImages},
 		{"an engine that cannot restore", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = struct{ engine.Engine }{e} }, fault.Unimplemented},
-		{"no folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.ImageDir = "" }, fault.Unimplemented},
+		{"no folder", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Images = nil }, fault.Unimplemented},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eng := &hosttest.Engine{}
 			h, recorder := newPausing(t, eng, nil)
 			s := mustCreate(t, h, 60)
-			dir := h.cfg.ImageDir
+			images := h.cfg.Images
 			test.spoil(h, eng, recorder)
-			if err := s.Pause(t.Context()); err == nil || test.is != nil && !is(err, test.is) {
+			if err := s.Pause(t.Context(), PauseOptions{}); err == nil || test.is != nil && !is(err, test.is) {
 				t.Fatalf("%v", err)
 			}
-			recorder.fail, h.cfg.ImageDir, eng.Save, h.cfg.Engine = nil, dir, nil, eng
+			recorder.fail, h.cfg.Images, eng.Save, h.cfg.Engine = nil, images, nil, eng
+			images.(*hosttest.Images).SetFail(nil)
 			check(t, s, eng, StateRunning)
 			if n := len(eng.Machines()); n != 1 {
 				t.Errorf("%d machines", n)
@@ -288,7 +284,7 @@ func TestPauseFails(t *testing.T) {
 			if err := s.SetTimeout(t.Context(), time.Hour); err != nil {
 				t.Errorf("its deadline: %v", err)
 			}
-			if err := s.Pause(t.Context()); err != nil {
+			if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 				t.Errorf("the next time: %v", err)
 			}
 			check(t, s, eng, StatePaused)
@@ -323,11 +319,11 @@ func TestResumeFails(t *testing.T) {
 		{"an image that keeps its name", func(h *Host, _ *hosttest.Engine, n *notes) {
 			n.fail = func(r Record) error {
 				if r.State == StateRunning {
-					h.cfg.ImageDir = "/dev/null/images"
+					h.cfg.Images.(*hosttest.Images).SetFail(func(string) error { return errImages })
 				}
 				return nil
 			}
-		}, syscall.ENOTDIR},
+		}, errImages},
 		{"another template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = Toolchain(Template{Digest: "other"}) }, fault.Incompatible},
 		{"another build of the engine", func(h *Host, e *hosttest.Engine, _ *notes) { h.cfg.Engine = rebuilt{e} }, fault.Incompatible},
 		{"no template", func(h *Host, _ *hosttest.Engine, _ *notes) { h.cfg.Templates = toolchain{} }, fault.NotFound},
@@ -342,18 +338,18 @@ func TestResumeFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Pause(t.Context()); err != nil {
+			if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			templates, dir := h.cfg.Templates, h.cfg.ImageDir
+			templates := h.cfg.Templates
 			test.spoil(h, eng, recorder)
-			if err := s.Resume(t.Context(), 0); !is(err, test.is) {
+			if err := s.Resume(t.Context(), ResumeOptions{}); !is(err, test.is) {
 				t.Fatalf("%v", err)
 			}
-			h.cfg.ImageDir = dir
+			h.cfg.Images.(*hosttest.Images).SetFail(nil)
 			recorder.fail, h.cfg.Templates, h.cfg.Engine, eng.Load, eng.Unenforced = nil, templates, eng, nil, nil
 			check(t, s, eng, StatePaused)
-			if err := s.Resume(t.Context(), 0); err != nil {
+			if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 				t.Errorf("the next time: %v", err)
 			}
 			check(t, s, eng, StateRunning)
@@ -367,13 +363,13 @@ func TestPausedDeadline(t *testing.T) {
 		eng := &hosttest.Engine{}
 		h, recorder := newPausing(t, eng, nil)
 		s := mustCreate(t, h, 60)
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Hour)
 		synctest.Wait()
 		check(t, s, eng, StatePaused)
-		if err := s.Resume(t.Context(), 0); err != nil {
+		if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(59 * time.Second)
@@ -401,7 +397,7 @@ func TestDeadlineWhilePausing(t *testing.T) {
 			}}
 			h, _ := newPausing(t, eng, nil)
 			s := mustCreate(t, h, 60)
-			if err := s.Pause(t.Context()); (err != nil) != fails {
+			if err := s.Pause(t.Context(), PauseOptions{}); (err != nil) != fails {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -445,14 +441,14 @@ func TestPauseAtDeadline(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				check(t, s, eng, test.want)
-				if got := recorder.history(s.ID).ended; test.breaks && (len(got) != 1 || !strings.Contains(got[0], "could not be paused: image of sandbox")) {
+				if got := recorder.history(s.ID).ended; test.breaks && (len(got) != 1 || !strings.Contains(got[0], "could not be paused: image of ")) {
 					t.Errorf("%q", got)
 				}
 				if test.want != StatePaused {
 					return
 				}
 				for range 2 { // and again
-					if err := s.Resume(t.Context(), 0); err != nil {
+					if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(61 * time.Second)
@@ -477,11 +473,11 @@ func TestLateRestore(t *testing.T) {
 		}
 		h, _ := newPausing(t, eng, nil)
 		s := mustCreate(t, h, 60)
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		resumed := make(chan error, 1)
-		go func() { resumed <- s.Resume(t.Context(), 0) }()
+		go func() { resumed <- s.Resume(t.Context(), ResumeOptions{}) }()
 		<-loading
 		if err := s.Kill(); err != nil {
 			t.Fatal(err)
@@ -504,19 +500,19 @@ func TestFormerMachine(t *testing.T) {
 		h, _ := newPausing(t, eng, nil)
 		s := mustCreate(t, h, 3600)
 		end := s.Ports().BeginRun(time.Second) // which its pause cuts
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		check(t, s, eng, StatePaused)
-		if err := s.Resume(t.Context(), 0); err != nil {
+		if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		other := s.Ports().BeginRun(time.Minute)
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Resume(t.Context(), 0); err != nil {
+		if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
@@ -536,8 +532,8 @@ func TestCannotPause(t *testing.T) {
 	req := CreateRequest{}
 	req.AutoPause = new(true)
 	for name, set := range map[string]func(*Config){
-		"an engine that cannot": func(c *Config) { c.Engine, c.ImageDir = struct{ engine.Engine }{eng}, t.TempDir() },
-		"no folder":             func(c *Config) { c.ImageDir = "" },
+		"an engine that cannot": func(c *Config) { c.Engine, c.Images = struct{ engine.Engine }{eng}, &hosttest.Images{Dir: t.TempDir()} },
+		"no folder":             func(c *Config) { c.Images = nil },
 	} {
 		if _, err := newHost(t, eng, set).Create(t.Context(), req); fault.CodeOf(err) != fault.Unimplemented {
 			t.Errorf("%s: %v", name, err)
@@ -586,10 +582,10 @@ func TestEndWins(t *testing.T) {
 					called <- ErrNotFound
 				case StatePausing:
 					eng.Save = func(context.Context, engine.Spec) error { return wait(context.Background()) }
-					go func() { called <- s.Pause(t.Context()) }()
+					go func() { called <- s.Pause(t.Context(), PauseOptions{}) }()
 					<-reached
 				case StatePaused, StateResuming:
-					if err := s.Pause(t.Context()); err != nil {
+					if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 						t.Fatal(err)
 					}
 					called <- ErrNotFound
@@ -601,7 +597,7 @@ func TestEndWins(t *testing.T) {
 						<-ctx.Done()
 						return context.Cause(ctx)
 					}
-					go func() { called <- s.Resume(t.Context(), 0) }()
+					go func() { called <- s.Resume(t.Context(), ResumeOptions{}) }()
 					<-reached
 				}
 				if s.State() != test.in {
@@ -617,7 +613,7 @@ func TestEndWins(t *testing.T) {
 				if got := recorder.history(s.ID); got.record.State != StateEnded || len(got.ended) != 1 {
 					t.Errorf("%+v", got)
 				}
-				for name, err := range map[string]error{"pause": s.Pause(t.Context()), "resume": s.Resume(t.Context(), 0)} {
+				for name, err := range map[string]error{"pause": s.Pause(t.Context(), PauseOptions{}), "resume": s.Resume(t.Context(), ResumeOptions{})} {
 					if !errors.Is(err, ErrNotFound) {
 						t.Errorf("%s after the end: %v", name, err)
 					}
@@ -634,7 +630,7 @@ func TestKillWaitsForAResume(t *testing.T) {
 		eng := &hosttest.Engine{}
 		h, _ := newPausing(t, eng, nil)
 		s := mustCreate(t, h, 60)
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		gaveUp := false
@@ -644,7 +640,7 @@ func TestKillWaitsForAResume(t *testing.T) {
 			gaveUp = true
 			return context.Cause(ctx)
 		}
-		go func() { _ = s.Resume(context.Background(), 0) }()
+		go func() { _ = s.Resume(context.Background(), ResumeOptions{}) }()
 		synctest.Wait()
 		if err := s.Kill(); err != nil || !gaveUp {
 			t.Errorf("%v, and the resume has given up: %v", err, gaveUp)
@@ -658,7 +654,7 @@ func TestCloseWhileResuming(t *testing.T) {
 	eng := &hosttest.Engine{}
 	h, recorder := newPausing(t, eng, nil)
 	s := mustCreate(t, h, 60)
-	if err := s.Pause(t.Context()); err != nil {
+	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	loading := make(chan struct{})
@@ -668,7 +664,7 @@ func TestCloseWhileResuming(t *testing.T) {
 		return context.Cause(ctx)
 	}
 	resumed := make(chan error, 1)
-	go func() { resumed <- s.Resume(context.Background(), 0) }()
+	go func() { resumed <- s.Resume(context.Background(), ResumeOptions{}) }()
 	<-loading
 	if err := h.Close(); err != nil && !errors.Is(err, ErrClosing) {
 		t.Error(err)

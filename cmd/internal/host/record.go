@@ -56,7 +56,9 @@ type Identity struct {
 // Lifecycle is what becomes of a sandbox with time.
 type Lifecycle struct {
 	Timeout    time.Duration // that it was created with
+	Idle       time.Duration // as long without activity is as its deadline; zero: for ever
 	Pause      bool          // at its deadline it is paused and not ended
+	FilesOnly  bool          // that pause keeps the files and no memory
 	AutoResume bool          // a request to it, when it is paused, resumes it
 }
 
@@ -77,8 +79,12 @@ type Record struct {
 	StartedAt           time.Time // when it could be used; before, when its boot began
 	EndAt               time.Time // its deadline, while it runs
 	PausedAt            time.Time // when it was paused last; zero if it never was
-	EndedAt             time.Time // zero if it has not ended
-	Reason              string    // why it ended
+	// Remaining is the time that it had left when it was paused for the end of its
+	// server: the next one resumes it, with that. Zero for those that were paused
+	// otherwise.
+	Remaining time.Duration
+	EndedAt   time.Time // zero if it has not ended
+	Reason    string    // why it ended
 }
 
 // recordTimeout bounds each call of a Recorder: a record that takes longer is as

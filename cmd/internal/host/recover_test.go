@@ -3,6 +3,8 @@ package host
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func TestRecover(t *testing.T) {
 		{StateRunning, "half", StateEnded, killed}, // it was resumed, and has moved on
 		{StateRunning, "whole", StatePaused, ""},   // it was being resumed, and nobody was told
 		{StatePausing, "half", StateEnded, killed},
-		{StatePausing, "whole", StateEnded, killed},
+		{StatePausing, "whole", StatePaused, ""}, // nothing had run on
 		{StatePaused, "whole", StatePaused, ""},
 		{StatePaused, "half", StateEnded, "it was paused, and its image is missing"},
 		{StatePaused, "", StateEnded, "it was paused, and its image is missing"},
@@ -44,13 +46,8 @@ func TestRecover(t *testing.T) {
 				State: test.state, Instance: Instance{Memory: 2, Files: 5}, StartedAt: micros(time.Now()), EndAt: micros(time.Now()),
 			}
 			recorder.of["i1"] = &history{record: r}
-			name := map[string]string{"whole": "i1", "half": "i1" + unfinished, "": "stranger"}[test.image]
-			if err := os.MkdirAll(h.cfg.ImageDir+"/"+name, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(h.cfg.ImageDir+"/"+name+"/memory", []byte("x = 42"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			name := map[string]string{"whole": "i1", "half": "i1.new", "": "stranger"}[test.image]
+			writeImage(t, h, name, manifest{Engine: "test", EngineCommit: "1", Guest: identity{"i1", 2}}, "x = 42")
 			found, err := h.Recover(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -60,8 +57,8 @@ func TestRecover(t *testing.T) {
 				t.Errorf("record: %+v", got)
 			}
 			if test.want == StateEnded {
-				if _, err := h.Get("i1"); !errors.Is(err, ErrNotFound) || found != (Recovered{Ended: 1}) || len(images(t, h)) != 0 {
-					t.Errorf("%v, %+v, images %v", err, found, images(t, h))
+				if _, err := h.Get("i1"); !errors.Is(err, ErrNotFound) || found != (Recovered{Ended: 1}) || len(imageNames(t, h)) != 0 {
+					t.Errorf("%v, %+v, images %v", err, found, imageNames(t, h))
 				}
 				return
 			}
@@ -73,7 +70,7 @@ func TestRecover(t *testing.T) {
 			if s.Token != key.Token(secret.Access, "i1", 3) {
 				t.Error("its token is another")
 			}
-			if err := s.Resume(t.Context(), 0); err != nil {
+			if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			check(t, s, eng, StateRunning)
@@ -93,8 +90,10 @@ func TestRecoverRefuses(t *testing.T) {
 		"an unknown state": func(_ *Host, n *notes) {
 			n.of["i2"] = &history{record: Record{Identity: Identity{ID: "i2"}, State: "dreaming"}}
 		},
-		"no folder of images": func(h *Host, _ *notes) { h.cfg.ImageDir = "" },
-		"an unreadable image": func(h *Host, _ *notes) { h.cfg.ImageDir = "/dev/null/images" },
+		"no folder of images": func(h *Host, _ *notes) { h.cfg.Images = nil },
+		"an unreadable image": func(h *Host, _ *notes) {
+			h.cfg.Images.(*hosttest.Images).SetFail(func(string) error { return errImages })
+		},
 		"a record that it makes": func(_ *Host, n *notes) {
 			n.of["i1"].record.State = StateResuming
 			n.fail = failing(broken, StatePaused)
@@ -104,16 +103,14 @@ func TestRecoverRefuses(t *testing.T) {
 			h, recorder := newPausing(t, &hosttest.Engine{}, nil)
 			recorder.of["i1"] = &history{record: Record{Identity: Identity{ID: "i1"}, State: StatePaused}}
 			recorder.of["i0"] = &history{record: Record{Identity: Identity{ID: "i0"}, State: StateRunning}}
-			dir := h.cfg.ImageDir
-			if err := os.MkdirAll(dir+"/i1", 0o700); err != nil {
-				t.Fatal(err)
-			}
+			images := h.cfg.Images.(*hosttest.Images)
+			writeImage(t, h, "i1", manifest{Engine: "test", EngineCommit: "1"}, "")
 			spoil(h, recorder)
 			if found, err := h.Recover(t.Context()); err == nil {
 				t.Errorf("%+v", found)
 			}
-			if _, err := os.Stat(dir + "/i1"); err != nil {
-				t.Errorf("the image: %v", err)
+			if names := images.Names(); !slices.Equal(names, []string{"i1"}) {
+				t.Errorf("images: %q", names)
 			}
 		})
 	}
@@ -126,12 +123,12 @@ func TestRecoverDoubtfulResume(t *testing.T) {
 	eng, broken, dir := &hosttest.Engine{}, errors.New("no answer in time"), t.TempDir()
 	recorder, key := newNotes(t), secret.New()
 	start := func() *Host {
-		return newHost(t, eng, func(c *Config) { c.Recorder, c.Key, c.ImageDir = recorder, key, dir })
+		return newHost(t, eng, func(c *Config) { c.Recorder, c.Key, c.Images = recorder, key, &hosttest.Images{Dir: dir} })
 	}
 	before := start()
 	s := mustCreate(t, before, 60)
 	eng.Machines()[0].SetMemory("x = 42")
-	if err := s.Pause(t.Context()); err != nil {
+	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	recorder.fail = func(r Record) error {
@@ -143,7 +140,7 @@ func TestRecoverDoubtfulResume(t *testing.T) {
 		}
 		return broken
 	}
-	if err := s.Resume(t.Context(), 0); !errors.Is(err, broken) {
+	if err := s.Resume(t.Context(), ResumeOptions{}); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
 	if err := before.Close(); err != nil {
@@ -162,7 +159,7 @@ func TestRecoverDoubtfulResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, again, eng, StatePaused)
-	if err := again.Resume(t.Context(), 0); err != nil {
+	if err := again.Resume(t.Context(), ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	check(t, again, eng, StateRunning)
@@ -177,14 +174,14 @@ func TestRecoverDoubtfulResume(t *testing.T) {
 func TestCloseLeavesPaused(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		eng, recorder, dir := &hosttest.Engine{}, newNotes(t), t.TempDir()
-		cfg := Config{Engine: eng, ImageDir: dir, Key: secret.New()}
+		cfg := Config{Engine: eng, Images: &hosttest.Images{Dir: dir}, Key: secret.New()}
 		if keeps {
 			cfg.Recorder = recorder
 		}
 		before := New(cfg)
 		s, other := mustCreate(t, before, 60), mustCreate(t, before, 60)
 		eng.Machines()[0].SetMemory("x = 42")
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -200,8 +197,8 @@ func TestCloseLeavesPaused(t *testing.T) {
 			t.Fatalf("%v, %d machines", err, running(eng))
 		}
 		if !keeps {
-			if found != (Recovered{}) || len(images(t, after)) != 0 {
-				t.Errorf("left: %+v, %v", found, images(t, after))
+			if found != (Recovered{}) || len(imageNames(t, after)) != 0 {
+				t.Errorf("left: %+v, %v", found, imageNames(t, after))
 			}
 			continue
 		}
@@ -209,15 +206,26 @@ func TestCloseLeavesPaused(t *testing.T) {
 		if err != nil || found != (Recovered{Paused: 1}) || again.Token != s.Token {
 			t.Fatalf("%v, %+v", err, found)
 		}
-		if err := s.Resume(t.Context(), 0); err == nil {
+		if err := s.Resume(t.Context(), ResumeOptions{}); err == nil {
 			t.Error("a host that has closed resumes")
 		}
-		if err := again.Resume(t.Context(), 0); err != nil {
+		if err := again.Resume(t.Context(), ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		machines := eng.Machines()
 		if got := machines[len(machines)-1].Memory(); got != "x = 42" {
 			t.Errorf("it remembers %q", got)
 		}
+	}
+}
+
+// writeImage writes an image as an earlier host did, of a machine that remembers memory.
+func writeImage(t *testing.T, h *Host, id string, about manifest, memory string) {
+	t.Helper()
+	err := h.cfg.Images.Create(t.Context(), id, 0, about, func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "memory"), []byte(memory), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"net"
 	"regexp"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/clip"
+	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -43,11 +45,10 @@ const (
 	maxLanguage   = 64 // bytes of a language's name
 )
 
-// plan makes the sandbox that a request describes, without its machine, and returns
-// the template of that.
-func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template, error) {
+// plan finds out what a request asks for.
+func (h *Host) plan(ctx context.Context, req CreateRequest) (plan, error) {
 	if err := checkLimits(req.Limits); err != nil {
-		return nil, Template{}, err
+		return plan{}, err
 	}
 	byDefault := req.DefaultTimeout
 	if byDefault == 0 {
@@ -55,46 +56,91 @@ func (h *Host) plan(ctx context.Context, req CreateRequest) (*Sandbox, Template,
 	}
 	timeout, err := timeoutOf(req.Timeout, byDefault)
 	if err != nil {
-		return nil, Template{}, err
+		return plan{}, err
 	}
-	t, err := h.cfg.Templates.Resolve(ctx, req.TeamID, req.TemplateID)
+	p, err := h.sourceOf(ctx, req)
 	if err != nil {
-		return nil, Template{}, err
+		return plan{}, err
 	}
+	t := p.template
 	if err := allInvalid(checkMetadata(req.Metadata), checkEnv(req.EnvVars), checkWarm(req.Warm)); err != nil {
-		return nil, Template{}, err
+		return plan{}, err
 	}
 	pause := req.AutoPause != nil && *req.AutoPause
 	if pause && !h.canPause() {
-		return nil, Template{}, cannotPause()
+		return plan{}, cannotPause()
+	}
+	idle, err := idleOf(req.IdleTimeout)
+	if err != nil {
+		return plan{}, err
 	}
 	limits, asked := mergeLimits(t.limits(), req.Limits)
+	if disk := t.limits().DiskMB; p.from.restored != "" && limits.DiskMB != disk {
+		return plan{}, invalid("the disk of a sandbox that is made of a snapshot with memory has the size that it had, %d MB", disk)
+	}
+	env := req.EnvVars
+	if env == nil {
+		env = p.record.Env
+	}
 	r := Record{
 		Identity: Identity{
-			ID: newID("i"), PublicID: newID("p"), Generation: 1, TeamID: req.TeamID, TemplateID: t.ID, TemplateDigest: t.Digest,
+			ID: newID("i"), PublicID: newID("p"), Generation: 1, TeamID: req.TeamID, TemplateID: p.name, TemplateDigest: t.Digest,
 			Engine: h.cfg.Engine.Name(), EngineCommit: h.cfg.Engine.Commit(), Limits: limits, Asked: asked,
-			Env: req.EnvVars, Warm: req.Warm, Metadata: req.Metadata,
+			Env: env, Warm: req.Warm, Metadata: req.Metadata,
 			Secure: req.Secure, ContextToken: req.ContextToken,
-			Lifecycle: Lifecycle{Timeout: timeout, Pause: pause, AutoResume: req.AutoResume != nil && req.AutoResume.Enabled},
+			Lifecycle: Lifecycle{
+				Timeout: timeout, Idle: idle, Pause: pause, FilesOnly: pause && req.AutoPauseMemory != nil && !*req.AutoPauseMemory,
+				AutoResume: req.AutoResume != nil && req.AutoResume.Enabled,
+			},
 		},
 		Instance: Instance{Memory: 1, Files: 1}, AllowInternetAccess: req.AllowInternetAccess,
 	}
 	if req.ContextToken && !req.Secure {
-		return nil, Template{}, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
+		return plan{}, invalid("%s is for a sandbox with an access token: ask for 'secure', too", protocol.HeaderContextToken)
 	}
 	if n := req.Network; n != nil {
 		r.Network = n
 		if n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic && !req.Secure {
-			return nil, Template{}, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
+			return plan{}, invalid("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
 		}
 		if err := allInvalid(checkMask(n.MaskRequestHost), checkHTTPSPorts(n.HTTPSPorts)); err != nil {
-			return nil, Template{}, err
+			return plan{}, err
 		}
 	}
 	if err := h.checkRules(ctx, r.TeamID, r.AllowInternetAccess, r.Network); err != nil {
-		return nil, Template{}, err
+		return plan{}, err
 	}
-	return h.newSandbox(r), t, nil
+	p.record = r
+	return p, nil
+}
+
+// sourceOf is what a sandbox is made of: a template or a snapshot.
+func (h *Host) sourceOf(ctx context.Context, req CreateRequest) (plan, error) {
+	t, err := h.cfg.Templates.Resolve(ctx, req.TeamID, req.TemplateID)
+	if fault.CodeOf(err) == fault.NotFound {
+		snapshot, found := h.cfg.Snapshots.Snapshot(ctx, req.TeamID, req.TemplateID)
+		if found == nil {
+			return h.planOfSnapshot(ctx, snapshot)
+		}
+		if !errors.Is(found, ErrNotFound) {
+			return plan{}, own(found)
+		}
+	}
+	if err != nil {
+		return plan{}, err
+	}
+	return plan{name: t.ID, template: t, use: func(_ context.Context, start func(startMachine) error) error { return start(h.cfg.Engine.Start) }}, nil
+}
+
+// idleOf is how long a sandbox may be idle, of what a client asks for in seconds.
+func idleOf(seconds *int) (time.Duration, error) {
+	switch {
+	case seconds == nil || *seconds == 0:
+		return 0, nil
+	case *seconds < 0:
+		return 0, invalid("idle timeout must be greater than 0")
+	}
+	return Seconds(*seconds)
 }
 
 // timeoutOf is the time that a client asks for, in seconds, or the default.

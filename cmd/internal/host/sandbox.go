@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
@@ -28,7 +30,6 @@ type Sandbox struct {
 
 	httpsPorts []int // whose programs speak TLS
 	host       *Host
-	hostToken  string // of the host's own requests to the guest
 
 	// ctx is done when the sandbox is to end: what is under way with it gives up.
 	ctx    context.Context
@@ -49,12 +50,14 @@ type Sandbox struct {
 	left       bool     // the host has closed and left it to the next, paused
 	deadline   time.Time
 	pauseDue   bool     // it is being paused, or will be, for its deadline
+	wake       *wake    // under way; nil if none is
 	unenforced []string // limits that its last machine did not enforce
 	logs       ring[LogEntry]
 	samples    ring[Sample]
 	flows      ring[egress.Flow]
 	endErr     error
 
+	wakes         *rate.Limiter
 	deadlineMoved chan struct{} // tells the machine's watchDeadline
 	calls         sync.WaitGroup
 	noPorts       chan struct{} // closed
@@ -64,10 +67,10 @@ type Sandbox struct {
 // newSandbox returns a sandbox that is nothing but a record.
 func (h *Host) newSandbox(r Record) *Sandbox {
 	s := &Sandbox{
-		Identity: r.Identity, StartedAt: r.StartedAt, host: h, record: r, hostToken: h.cfg.Key.Token(secret.Host, r.ID, r.Generation),
+		Identity: r.Identity, StartedAt: r.StartedAt, host: h, record: r,
 		logs: ring[LogEntry]{max: maxLogs}, samples: ring[Sample]{max: maxSamples}, flows: ring[egress.Flow]{max: maxFlows},
 		changing: make(chan struct{}, 1), recording: make(chan struct{}, 1), deadlineMoved: make(chan struct{}, 1),
-		done: make(chan struct{}), noPorts: make(chan struct{}),
+		done: make(chan struct{}), noPorts: make(chan struct{}), wakes: newWakes(),
 	}
 	if r.Secure {
 		s.Token = h.cfg.Key.Token(secret.Access, r.ID, r.Generation)
@@ -83,10 +86,10 @@ func (h *Host) newSandbox(r Record) *Sandbox {
 	return s
 }
 
-// bring makes a machine for the sandbox, with what start does, and greets its guest.
-// A failure leaves nothing of it.
-func (s *Sandbox) bring(ctx context.Context, t Template,
-	start func(context.Context, engine.Spec) (engine.Machine, error)) (*machine, error) {
+// bring makes a machine for the sandbox, with what start does, and greets its guest. The
+// machine was from before, and has the memory and files that to counts. A failure leaves
+// nothing of it.
+func (s *Sandbox) bring(ctx context.Context, t Template, from origin, to Instance, start startMachine) (*machine, error) {
 	began := time.Now()
 	spec := s.spec(t)
 	handedOver, err := s.card(ctx, &spec)
@@ -100,14 +103,14 @@ func (s *Sandbox) bring(ctx context.Context, t Template,
 	}
 	switch {
 	case errors.Is(err, engine.ErrForeign):
-		return nil, foreignImage(err)
+		return nil, foreignImage(err, true)
 	case err != nil:
 		return nil, own(err)
 	}
-	m := newMachine(s, em, began)
+	m := newMachine(s, em, t, identity{s.ID, to.Memory}, began)
 	err = m.checkLimits()
 	if err == nil {
-		if err = m.greet(ctx); err != nil {
+		if err = m.greet(ctx, from); err != nil {
 			err = own(fmt.Errorf("guest of %s: %w", s.ID, err))
 		}
 	}

@@ -69,7 +69,7 @@ func header(rules egress.Rules) string {
 func TestSecrets(t *testing.T) {
 	c, d := &cards{rules: map[string]egress.Rules{}}, &drawer{values: map[string]string{"red/key": "one", "blue/key": "other"}}
 	h := newHost(t, &hosttest.Engine{}, func(cfg *Config) {
-		cfg.Networks, cfg.Secrets, cfg.ImageDir, cfg.OpenNetwork = c, d, t.TempDir(), true
+		cfg.Networks, cfg.Secrets, cfg.Images, cfg.OpenNetwork = c, d, &hosttest.Images{Dir: t.TempDir()}, true
 	})
 	ctx := t.Context()
 	create := func(team, value string) (*Sandbox, error) {
@@ -126,14 +126,14 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(red, "Bearer three")
-	if err := red.Pause(ctx); err != nil {
+	if err := red.Pause(ctx, PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d.set("red", "key", "four")
 	if err := h.SecretChanged(ctx, "red", "key"); err != nil {
 		t.Errorf("to a sandbox that is paused: %v", err)
 	}
-	if err := red.Resume(ctx, time.Minute); err != nil {
+	if err := red.Resume(ctx, ResumeOptions{Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	is(red, "Bearer four")

@@ -17,7 +17,7 @@ const (
 	StateRunning  State = "running"  // it has a machine and can be used
 	StatePausing  State = "pausing"  // its machine is being written to an image, and not to be used
 	StatePaused   State = "paused"   // it is an image, and nothing of it runs
-	StateResuming State = "resuming" // a machine is made of its image
+	StateResuming State = "resuming" // a machine is made of an image
 	StateEnded    State = "ended"    // nothing of it is left but its record
 )
 
@@ -26,7 +26,7 @@ const (
 var transitions = map[State][]State{
 	"":            {StateBooting, StateEnded},
 	StateBooting:  {StateRunning, StateEnded},
-	StateRunning:  {StateRunning, StatePausing, StateEnded},
+	StateRunning:  {StateRunning, StatePausing, StateResuming, StateEnded},
 	StatePausing:  {StatePaused, StateRunning, StateEnded},
 	StatePaused:   {StateResuming, StateEnded},
 	StateResuming: {StateRunning, StatePaused, StateEnded},

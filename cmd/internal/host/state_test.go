@@ -26,7 +26,7 @@ func TestTransitions(t *testing.T) {
 		//               booting running pausing paused resuming ended
 		"":            {yes, no, no, no, no, fact},
 		StateBooting:  {no, yes, no, no, no, fact},
-		StateRunning:  {no, yes, yes, no, no, fact},
+		StateRunning:  {no, yes, yes, no, yes, fact},
 		StatePausing:  {no, fact, no, yes, no, fact},
 		StatePaused:   {no, no, no, no, yes, fact},
 		StateResuming: {no, yes, no, fact, no, fact},

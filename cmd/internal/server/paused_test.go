@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -10,33 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// savingEngine's machines can be paused; what they were is forgotten.
-type savingEngine struct{ *hosttest.Engine }
-
-func (e savingEngine) Start(ctx context.Context, spec engine.Spec) (engine.Machine, error) {
-	m, err := e.Engine.Start(ctx, spec)
-	return savingMachine{m}, err
-}
-
-func (e savingEngine) Restore(ctx context.Context, spec engine.Spec, _ string, _ engine.RestoreOptions) (engine.Machine, error) {
-	return e.Start(ctx, spec)
-}
-
-type savingMachine struct{ engine.Machine }
-
-func (savingMachine) Checkpoint(context.Context, string, engine.CheckpointOptions) error { return nil }
-
 // TestPausedSandbox: what both planes say of a sandbox whose machine comes and goes.
 func TestPausedSandbox(t *testing.T) {
 	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) })
 	a := newAPI(t, func(cfg *host.Config) {
-		cfg.Engine, cfg.ImageDir = savingEngine{&hosttest.Engine{Ports: map[int]http.Handler{3000: answers}}}, t.TempDir()
+		cfg.Engine, cfg.Images = &hosttest.Engine{Ports: map[int]http.Handler{3000: answers}}, &hosttest.Images{Dir: t.TempDir()}
 	})
 	id, other := a.create("{}"), a.create("{}")
 	box, err := a.host.Get(id)
@@ -71,7 +53,7 @@ func TestPausedSandbox(t *testing.T) {
 	if c := reach(); c.status != http.StatusOK || c.body != "here" {
 		t.Errorf("its port: %v", c)
 	}
-	if err := box.Pause(t.Context()); err != nil {
+	if err := box.Pause(t.Context(), host.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	says("paused")
@@ -84,7 +66,7 @@ func TestPausedSandbox(t *testing.T) {
 	if c := a.call("POST", "/sandboxes/"+id+"/timeout", `{"timeout":60}`); c.status != http.StatusConflict {
 		t.Errorf("its timeout while it is paused: %v", c)
 	}
-	if err := box.Resume(t.Context(), time.Hour); err != nil {
+	if err := box.Resume(t.Context(), host.ResumeOptions{Timeout: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	says("running")
@@ -94,7 +76,7 @@ func TestPausedSandbox(t *testing.T) {
 	if c := reach(); c.status != http.StatusOK || c.body != "here" {
 		t.Errorf("its port of another machine: %v", c)
 	}
-	if err := box.Pause(t.Context()); err != nil {
+	if err := box.Pause(t.Context(), host.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if c := a.call("DELETE", "/sandboxes/"+id, ""); c.status != http.StatusNoContent {

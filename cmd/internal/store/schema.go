@@ -102,4 +102,24 @@ var migrations = []string{
 		one         INTEGER PRIMARY KEY CHECK (one = 1),
 		fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32) -- of the key that values are sealed with
 	) STRICT;`,
+	// What sandboxes are made of, beside the machine's own tools: snapshots.
+	`CREATE TABLE templates (
+		id         TEXT PRIMARY KEY,
+		team_id    TEXT NOT NULL REFERENCES teams (id),
+		sandbox_id TEXT NOT NULL,    -- that it is a snapshot of
+		files_only INTEGER NOT NULL, -- 1: it has no memory
+		bytes      INTEGER NOT NULL, -- on disk
+		settings   TEXT NOT NULL,    -- a JSON object of what is never looked for
+		sealed     BLOB,             -- what is secret, encrypted; NULL: nothing
+		created_at INTEGER NOT NULL
+	) STRICT;
+
+	CREATE INDEX templates_of_teams ON templates (team_id, created_at);
+
+	CREATE TABLE template_names (
+		team_id     TEXT NOT NULL REFERENCES teams (id),
+		name        TEXT NOT NULL, -- with its tag
+		template_id TEXT NOT NULL REFERENCES templates (id),
+		PRIMARY KEY (team_id, name)
+	) STRICT;`,
 }

@@ -51,7 +51,6 @@ type Gateway struct {
 	routes    routes
 	ports     ports
 	memory    memory
-	made      made
 
 	mu        sync.Mutex
 	closed    bool

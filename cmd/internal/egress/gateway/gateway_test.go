@@ -123,11 +123,7 @@ func full(a netip.AddrPort) tcpip.FullAddress {
 
 // dial connects from inside.
 func (b *box) dial(to netip.AddrPort) (*gonet.TCPConn, error) {
-	return b.dialWithin(to, 10*time.Second)
-}
-
-func (b *box) dialWithin(to netip.AddrPort, d time.Duration) (*gonet.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	c, err := gonet.DialContextTCP(ctx, b.stack, full(to), ipv4.ProtocolNumber)
 	if err == nil {
