@@ -122,7 +122,9 @@ func knowsSecrets(err error) error {
 }
 
 func secretOf(s protocol.Secret) Secret {
-	return Secret{ID: s.SecretID, Name: s.Name, Version: s.CurrentVersion, Metadata: s.Metadata, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt}
+	return Secret{
+		ID: s.SecretID, Name: s.Name, Version: s.CurrentVersion, Metadata: s.Metadata, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
 }
 
 // checkSecretName does not repeat what may be a value in the wrong place.

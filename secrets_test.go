@@ -94,7 +94,8 @@ func TestSecretRefused(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "KEY=" + value, value + "\n", "ä", strings.Repeat("x", 129)} {
 		_, err := c.SetSecret(t.Context(), name, value)
 		removed := c.RemoveSecret(t.Context(), name)
-		if cubby.CodeOf(err) != cubby.CodeInvalidArgument || cubby.CodeOf(removed) != cubby.CodeInvalidArgument || strings.Contains(fmt.Sprint(err, removed), value) {
+		if cubby.CodeOf(err) != cubby.CodeInvalidArgument || cubby.CodeOf(removed) != cubby.CodeInvalidArgument ||
+			strings.Contains(fmt.Sprint(err, removed), value) {
 			t.Errorf("%q: %v, %v", name, err, removed)
 		}
 	}

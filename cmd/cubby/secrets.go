@@ -228,7 +228,8 @@ func writeSecrets(w io.Writer, all []cubby.Secret) error {
 	fmt.Fprintln(t, "NAME\tVERSION\tCREATED\tUPDATED\tMETADATA")
 	for _, s := range all {
 		fmt.Fprintln(t, strings.Join([]string{
-			orDash(printable(s.Name)), strconv.FormatInt(s.Version, 10), shortTime(s.CreatedAt, "-"), shortTime(s.UpdatedAt, "-"), orDash(labels(s.Metadata)),
+			orDash(printable(s.Name)), strconv.FormatInt(s.Version, 10), shortTime(s.CreatedAt, "-"), shortTime(s.UpdatedAt, "-"),
+			orDash(labels(s.Metadata)),
 		}, "\t"))
 	}
 	return t.Flush()
