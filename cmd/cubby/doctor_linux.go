@@ -12,29 +12,39 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cubby-sandbox/cubby"
+	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
 	"github.com/cubby-sandbox/cubby/cmd/internal/doctor"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
 	"github.com/cubby-sandbox/cubby/cmd/internal/template"
 	"github.com/cubby-sandbox/cubby/cmd/internal/terminal"
 	"github.com/cubby-sandbox/cubby/embedded"
+	"github.com/cubby-sandbox/cubby/internal/handshake"
 	"github.com/cubby-sandbox/cubby/internal/namespace"
 )
 
 func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 	var asJSON bool
-	var python, node, engineName string
+	var python, node, engineName, dataDir string
+	var key keyFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can do, what is missing and how to get it",
 		Long: "Say what this machine can do, what is missing and how to get it.\n\n" +
 			"It starts a sandbox to see, and changes nothing. Exit status: 0 if code can be\n" +
-			"run here, 1 if not.",
+			"run here, 1 if not.\n\n" +
+			"Of the secrets that `cubby serve` keeps it says what protects their key: give\n" +
+			"the flags about folder and key that the server has.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			python = cmp.Or(python, os.Getenv("CUBBY_PYTHON"))
 			node = cmp.Or(node, os.Getenv("CUBBY_NODE"))
-			if err := checkEngine(engineName); err != nil {
+			if err := errors.Join(checkEngine(engineName), key.check()); err != nil {
 				return err
+			}
+			secretsKey := doctor.SecretsKey{DataDir: dataDir, File: key.file, Env: key.env, Command: key.command}
+			if dataDir == "" {
+				// Who has no home has no folder, and no server there.
+				secretsKey.DataDir, _ = datafolder.Default(os.Getenv, os.Geteuid())
 			}
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Engine:     trial{open, embedded.Config{Python: python, Node: node, Engine: engineName}},
@@ -42,6 +52,7 @@ func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 				Program:       func(ctx context.Context) doctor.Check { return checkProgram(ctx, program) },
 				TryNamespaces: tryNamespaces,
 				Template:      template.Options{Python: python, Node: node},
+				SecretsKey:    secretsKey,
 			})
 			if asJSON {
 				enc := json.NewEncoder(std.out)
@@ -62,6 +73,8 @@ func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 	cmd.Flags().StringVar(&python, "python", "", "python3 to examine (default $CUBBY_PYTHON, then python3 on PATH)")
 	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
 	cmd.Flags().StringVar(&engineName, "engine", enginename.Default, engineUsage)
+	cmd.Flags().StringVar(&dataDir, handshake.FlagDataDir, "", "data `folder` of the server (default /var/lib/cubby for root, else ~/.local/share/cubby)")
+	key.register(cmd.Flags())
 	return cmd
 }
 

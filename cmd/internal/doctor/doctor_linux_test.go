@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,6 +213,70 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
+func TestSecretsKey(t *testing.T) {
+	const key = "11aa22bb33cc44dd55ee66ff77008811992233445566778899aabbccddeeff00"
+	data, elsewhere := t.TempDir(), t.TempDir()
+	write := func(dir, name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	folder := func(mode os.FileMode) SecretsKey {
+		dir := t.TempDir()
+		write(dir, folderKey, strings.Repeat("x", 32), mode)
+		return SecretsKey{DataDir: dir}
+	}
+	good, linked := write(elsewhere, "good", key, 0o600), filepath.Join(elsewhere, "linked")
+	if err := os.Symlink(write(data, "inside", key, 0o640), linked); err != nil {
+		t.Fatal(err)
+	}
+	uid := fmt.Sprintf("owner uid %d)", os.Geteuid())
+	for _, tt := range []struct {
+		name           string
+		key            SecretsKey
+		status         Status
+		detail, remedy string
+	}{
+		{"no server yet", SecretsKey{DataDir: data}, OK, "no server has run here with the data folder " + data, ""},
+		{"of the folder", folder(0o600), OK, "secret.key (mode 0600, " + uid + ", beside the database: it protects copies of cubby.db alone", ""},
+		{"what is better", folder(0o600), OK, "For better: --secrets-key-file, --secrets-key-env or --secrets-key-command", ""},
+		{"of the folder, open", folder(0o640), Warn, "(mode 0640, ", "chmod 600 "},
+		{"a file", SecretsKey{DataDir: data, File: good}, OK, good + " (mode 0600, " + uid + ", which no copy of the data folder has", ""},
+		{"a file in the folder", SecretsKey{DataDir: data, File: linked}, Warn, "inside of the data folder", "keep the key elsewhere"},
+		{"a file that others read", SecretsKey{DataDir: data, File: write(elsewhere, "open", key, 0o644)}, Warn, "other users may use this key (mode 0644)", "openssl rand"},
+		{"no file", SecretsKey{DataDir: data, File: good + ".gone"}, Warn, "no such file", "openssl rand"},
+		{"no key", SecretsKey{DataDir: data, File: write(elsewhere, "none", "hunter2", 0o600)}, Warn, "it is no key", "openssl rand"},
+		{"a variable", SecretsKey{DataDir: data, Env: "THE_KEY"}, OK, "the environment variable THE_KEY, which no copy of the data folder has", ""},
+		{"no variable", SecretsKey{DataDir: data, Env: "NO_KEY"}, Warn, "the variable NO_KEY: it is no key", "openssl rand"},
+		{"a command", SecretsKey{DataDir: data, Command: "cat " + good}, OK, "what the command prints, which no copy", ""},
+		{"a command that fails", SecretsKey{DataDir: data, Command: "echo locked >&2; exit 3"}, Warn, "exit status 3: locked", "openssl rand"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.key.check(t.Context(), func(name string) string { return map[string]string{"THE_KEY": key}[name] })
+			expect(t, c, tt.status, tt.detail, tt.remedy)
+			if text := c.Detail + c.Remedy; strings.Contains(text, key) || strings.Contains(text, "hunter2") {
+				t.Errorf("the key is shown: %s", text)
+			}
+		})
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("that a key belongs to another user is shown as root")
+	}
+	other := folder(0o600)
+	for _, path := range []string{good, filepath.Join(other.DataDir, folderKey)} {
+		if err := os.Chown(path, 1234, 1234); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, other.check(t.Context(), os.Getenv), Warn, "owner uid 1234)", "chown 0 ")
+	expect(t, SecretsKey{DataDir: data, File: good}.check(t.Context(), os.Getenv), Warn, "belongs to another user (uid 1234)", "chown 0 "+good)
+}
+
 type prober struct{ err error }
 
 func (p prober) Probe(context.Context) error { return p.err }
@@ -232,7 +297,10 @@ func TestExamine(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("checks %v", names)
 	}
-	r = Examine(t.Context(), Options{Template: template.Options{Python: "/nonexistent/python3"}})
+	r = Examine(t.Context(), Options{SecretsKey: SecretsKey{DataDir: t.TempDir()}, Template: template.Options{Python: "/nonexistent/python3"}})
+	if last := r.Checks[len(r.Checks)-1]; last.Name != "secrets' key" || last.Status != OK {
+		t.Errorf("%+v", last)
+	}
 	i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == "toolchain" })
 	if i < 0 {
 		t.Fatalf("no toolchain check in %+v", r)

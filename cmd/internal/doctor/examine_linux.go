@@ -39,6 +39,9 @@ type Options struct {
 	Template      template.Options
 	// DiskDir is where sandboxes keep what they write; empty means /var/tmp.
 	DiskDir string
+	// SecretsKey says where a server's key of secrets is; without a data folder that is
+	// left out.
+	SecretsKey SecretsKey
 }
 
 // host is where settings are read, so that tests can show other machines.
@@ -49,7 +52,7 @@ type host struct {
 }
 
 // Examine looks at everything. It takes up to five seconds if an interpreter
-// hangs, normally less than one.
+// hangs, and a minute if the command of a secrets' key does, normally less than one.
 func Examine(ctx context.Context, opts Options) Report {
 	h := host{uid: os.Geteuid(), arch: runtime.GOARCH}
 	r := Report{Version: version.Version, OK: true, Checks: []Check{}, Interpreters: []Interpreter{}, LimitsNotEnforced: []string{}}
@@ -71,6 +74,9 @@ func Examine(ctx context.Context, opts Options) Report {
 	r.add(h.network())
 	r.add(limits(rlimit.Check(), rlimit.MostSandboxes()))
 	r.add(h.settings())
+	if opts.SecretsKey.DataDir != "" {
+		r.add(opts.SecretsKey.check(ctx, os.Getenv))
+	}
 	return r
 }
 
