@@ -163,11 +163,25 @@ func TestEgressProxy(t *testing.T) {
 			}
 		}
 	}
-	refused := call(t, http.DefaultClient, "POST", w.server.URL+"/v2/sandboxes",
-		map[string]any{"templateID": "base", "network": with("10.1.2.3:1080", "hidden-4567")}, "X-API-KEY", w.server.Key)
-	if refused.Status != http.StatusBadRequest || !strings.Contains(string(refused.Body), "internal / denied IP range") ||
-		strings.Contains(string(refused.Body), "hidden-4567") {
-		t.Errorf("a proxy at a closed address: %v", refused)
+	for _, at := range []string{"10.1.2.3:1080", "localhost:1080"} {
+		refused := call(t, http.DefaultClient, "POST", w.server.URL+"/v2/sandboxes",
+			map[string]any{"templateID": "base", "network": with(at, "hidden-4567")}, "X-API-KEY", w.server.Key)
+		if refused.Status != http.StatusBadRequest || !strings.Contains(string(refused.Body), "internal / denied IP range") ||
+			strings.Contains(string(refused.Body), "hidden-4567") {
+			t.Errorf("a proxy at %s: %v", at, refused)
+		}
+	}
+	// A name is known for closed when it is dialled.
+	w.mu.Lock()
+	w.names["closed."+proxyName] = "10.1.2.3"
+	w.mu.Unlock()
+	closed := w.sandbox(t, with("closed."+proxyName+":1080", "x"))
+	if out := w.run(t, closed, "curl -sS --max-time 20 http://"+otherName+":8080/"); out.Exit == 0 || len(w.requests()) > 0 {
+		t.Errorf("a proxy whose name is closed: %+v", out)
+	}
+	flows := call(t, http.DefaultClient, "GET", w.server.URL+"/sandboxes/"+closed.ID+"/network", nil, "X-API-KEY", w.server.Key)
+	if !strings.Contains(string(flows.Body), "the proxy cannot be used: 10.1.2.3 is") {
+		t.Errorf("why is not said: %s", flows.Body)
 	}
 	// Nobody is told the password.
 	a := call(t, http.DefaultClient, "GET", w.server.URL+"/sandboxes/"+b.ID, nil, "X-API-KEY", w.server.Key)

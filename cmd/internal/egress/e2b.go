@@ -213,8 +213,8 @@ func e2bCheckHeaders(domain string, headers map[string]string) error {
 	return nil
 }
 
-// e2bProxy reads egressProxy. The proxy's address is looked at again when it is
-// resolved, which is at the dial.
+// e2bProxy reads egressProxy. Whether an address is closed, Compile says; what a name
+// leads to is known when it is resolved, which is at the dial.
 func e2bProxy(asked *protocol.EgressProxy) (*Proxy, error) {
 	if asked == nil {
 		return nil, nil

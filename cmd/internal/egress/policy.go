@@ -217,15 +217,37 @@ func (c *compiler) proxies(own, owners *Proxy) {
 	if err == nil && own.Resolves {
 		err = errors.New("only the machine's owner can say that a proxy resolves names")
 	}
-	if a, isAddr := netip.ParseAddrPort(own.Address); err == nil && isAddr == nil {
-		if d := c.p.Reach(a); !d.Allowed {
+	if err == nil {
+		if why := c.p.closedProxy(own.Address); why != "" {
 			// The first words are E2B's.
-			err = fmt.Errorf("egress proxy endpoint resolves to an internal / denied IP range: %s", d.Reason)
+			err = fmt.Errorf("egress proxy endpoint resolves to an internal / denied IP range: %s", why)
 		}
 	}
 	if err != nil {
 		c.fault("proxy", own.shown(), err)
 	}
+}
+
+// closedProxy says why a sandbox's proxy can never be dialled, as far as that is known
+// without asking a name server: what other names lead to is looked at when they are
+// dialled, each time.
+func (p *Policy) closedProxy(address string) string {
+	if a, err := netip.ParseAddrPort(address); err == nil {
+		if d := p.Reach(a); !d.Allowed {
+			return d.Reason
+		}
+		return ""
+	}
+	host, _, _ := net.SplitHostPort(address) // checkProxy has looked at it
+	switch name, err := CanonicalName(host); {
+	case err != nil:
+		return err.Error()
+	case isLocalhost(name):
+		return name + " is the machine that dials the proxy"
+	case name == HostName:
+		return name + " means this machine inside of sandboxes only: give the proxy's address"
+	}
+	return ""
 }
 
 // isFraming is for headers that say where a request ends and whose it is.
