@@ -89,6 +89,7 @@ func TestToken(t *testing.T) {
 		{"compose without", "POST", "/files/compose", "", 401, "unauthorized access"},
 		{"compose with a signature", "POST", "/files/compose?" + signed("write", ""), "", 401, "unauthorized access"},
 		{"oom without", "POST", "/cubby/oom", "", 401, "unauthorized access"},
+		{"activity without", "GET", "/cubby/activity", "", 401, "unauthorized access"},
 		{"process without", "POST", "/process.Process/List", "", 401, "unauthorized access"},
 		{"nothing without", "GET", "/nothing", "", 401, "unauthorized access"},
 		{"nothing", "GET", "/nothing", "T", 404, `{"code":404,"message":"there is no GET /nothing"}`},

@@ -32,6 +32,9 @@ func (g *Guest) Envd() http.Handler {
 	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { reply.JSON(w, http.StatusOK, g.settings.Variables()) })
 	mux.HandleFunc("GET /metrics", g.metrics.Answer)
 	mux.HandleFunc("POST /cubby/oom", g.interpreter.OutOfMemory)
+	mux.HandleFunc("GET /cubby/activity", func(w http.ResponseWriter, _ *http.Request) {
+		reply.JSON(w, http.StatusOK, protocol.Activity{Busy: g.commands.Busy() || g.interpreter.Busy()})
+	})
 	prefix, rpc := envdconnect.NewFilesystemHandler(filesystem{g.files, g.watches}, connect.WithReadMaxBytes(files.MaxCall))
 	mux.Handle(prefix, rpc)
 	mux.Handle(g.commands.Handler())

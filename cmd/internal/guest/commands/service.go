@@ -63,6 +63,9 @@ func (s *Service) Bound(n int) { s.table.bound(n) }
 // Wait waits until nothing of the commands is left. The service's context is done.
 func (s *Service) Wait() { s.wg.Wait() }
 
+// Busy reports whether a command runs that has no terminal.
+func (s *Service) Busy() bool { return s.table.busy() }
+
 // Refuse makes that no command is started from now on.
 func (s *Service) Refuse() { s.table.close() }
 

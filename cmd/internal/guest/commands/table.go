@@ -124,6 +124,19 @@ func (cs *table) give() {
 	cs.admit()
 }
 
+// busy reports whether a command runs. A terminal is no command: it may wait for its user
+// for ever.
+func (cs *table) busy() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.live {
+		if c.pty == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // bound changes how many places there are; 0 is as many as ever. Those that have
 // one keep it.
 func (cs *table) bound(n int) {

@@ -45,6 +45,22 @@ func New(ctx context.Context, s *settings.Store, c *reaper.Children) (*Interpret
 	}, nil
 }
 
+// Busy reports whether a cell runs.
+func (ip *Interpreter) Busy() bool {
+	ip.contexts.mu.Lock()
+	all := append([]*codeContext(nil), ip.contexts.all...)
+	ip.contexts.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		runs := c.cell != nil
+		c.mu.Unlock()
+		if runs {
+			return true
+		}
+	}
+	return false
+}
+
 // Close kills the kernels and waits until nothing of them is left. The interpreter's
 // context is done.
 func (ip *Interpreter) Close() {
