@@ -29,12 +29,17 @@ import (
 const (
 	// transferTime is how long bytes are sent for one measurement of throughput.
 	transferTime = time.Second
+	// besideRounds is how often the neighbours are measured in turn.
+	besideRounds = 3
 	// busyConnections are those of the sandbox beside which others are measured.
 	busyConnections = 1000
 	// netName resolves to the servers of the benchmark.
 	netName = "bench.test"
 	// manyRules are those of the sandbox with rules.
 	manyRules = 1000
+	// createsPerRound is how often sandboxes of each kind are made in a round: what the
+	// network adds to that is little beside how much one time differs from the next.
+	createsPerRound = 5
 )
 
 // netServers are what sandboxes connect to: they stand for what is outside.
@@ -130,9 +135,20 @@ elif what == "new":
     print(json.dumps(all[5:]))
 `
 
+// loopbackServer as the host of the busy program is a server of its own, inside.
+const loopbackServer = "127.0.0.1"
+
 // busyProgram keeps connections busy with requests until it is killed.
 const busyProgram = `
-import selectors, socket, sys
+import os, selectors, socket, sys
+if sys.argv[1] == "127.0.0.1":
+    l = socket.create_server(("127.0.0.1", 0), backlog=1000); sys.argv[2] = str(l.getsockname()[1])
+    if os.fork() == 0:
+        sel = selectors.DefaultSelector(); sel.register(l, selectors.EVENT_READ)
+        while True:
+            for key, _ in sel.select():
+                if key.fileobj is l: sel.register(l.accept()[0], selectors.EVENT_READ)
+                else: key.fileobj.recv(65536); key.fileobj.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 sel, request = selectors.DefaultSelector(), b"GET / HTTP/1.1\r\nHost: %s:%s\r\n\r\n" % (sys.argv[1].encode(), sys.argv[2].encode())
 for i in range(int(sys.argv[3])):
     s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); sel.register(s, selectors.EVENT_READ)
@@ -256,48 +272,33 @@ func netBench(ctx context.Context, binary, python string, rounds int, out io.Wri
 				return err
 			}
 		}
-		bare, err := timed(func() error { return command(ctx, python, "-c", "print(1)")() })
-		if err != nil {
+		if err := creates(ctx, python, create, add); err != nil {
 			return err
 		}
-		add("bare Python ms", bare)
-		for _, n := range []struct {
-			name string
-			net  cubby.Network
-		}{{"create closed ms", cubby.Network{}}, {"create with rules ms", cubby.Network{Allow: []string{netName}}}} {
-			var sbx *cubby.Sandbox
-			took, err := timed(func() (err error) { sbx, err = create(n.net); return err })
-			if err != nil {
-				return err
-			}
-			add(n.name, took)
-			if err := sbx.Kill(ctx); err != nil {
-				return err
-			}
-		}
 	}
-	// Another sandbox beside one with many busy connections.
-	if err := errors.Join(one("alone down MB/s", inSandbox(with), "down", netName, servers.down, 0)); err != nil {
-		return err
-	}
-	for range 2 {
+	// Another sandbox beside one with many busy connections, and beside one that does the
+	// same without the gateway: the machine's processors are shared by both.
+	for range besideRounds {
 		if err := one("alone down MB/s", inSandbox(with), "down", netName, servers.down, 0); err != nil {
 			return err
 		}
-	}
-	stop, err := busy(ctx, without, servers)
-	if err != nil {
-		return err
-	}
-	for range 3 {
-		if err := errors.Join(
-			one("beside down MB/s", inSandbox(with), "down", netName, servers.down, 0),
-			one("beside kept ms", inSandbox(with), "kept", netName, servers.web, 100),
-		); err != nil {
-			return err
+		for _, beside := range []struct{ name, host, port string }{
+			{"beside loopback", loopbackServer, "0"}, {"beside", netName, port(servers.web)},
+		} {
+			stop, err := busy(ctx, without, beside.host, beside.port)
+			if err != nil {
+				return err
+			}
+			err = errors.Join(
+				one(beside.name+" down MB/s", inSandbox(with), "down", netName, servers.down, 0),
+				one(beside.name+" kept ms", inSandbox(with), "kept", netName, servers.web, 100),
+			)
+			stop()
+			if err != nil {
+				return err
+			}
 		}
 	}
-	stop()
 	perCard, err := idleCards(ctx, c, with)
 	if err != nil {
 		return err
@@ -331,11 +332,54 @@ func netBench(ctx context.Context, binary, python string, rounds int, out io.Wri
 	}
 	goal("request on a kept connection, more than the host's, ms", middle("kept sandbox ms")-middle("kept host ms"), 1, false)
 	goal("request on a new one by name, more than the host's, ms", middle("new sandbox ms")-middle("new host ms"), 4, false)
-	goal("create with rules - closed / bare Python", (middle("create with rules ms")-middle("create closed ms"))/middle("bare Python ms"), 0.2, false)
+	goal("create with rules - closed / bare Python", middle(rulesMore)/middle("bare Python ms"), 0.2, false)
+	goal("create with rules - open / bare Python", middle(rulesMoreThanOpen)/middle("bare Python ms"), 0.2, false)
+	fmt.Fprintf(out, "%-52s %9.3f  (for comparison: requests that do not pass the gateway)\n",
+		"transfer beside 1,000 connections inside / alone", middle("beside loopback down MB/s")/middle("alone down MB/s"))
 	goal("transfer beside 1,000 busy connections / alone", middle("beside down MB/s")/middle("alone down MB/s"), 1./3, true)
 	goal("requests beside them / alone", middle("beside kept ms")/middle("kept sandbox ms"), 3, false)
 	goal("an idle card, MB in the gateway", perCard, 1, false)
 	return missed
+}
+
+// The rows of how much longer it takes to make a sandbox with rules than another of the
+// same turn.
+const rulesMore, rulesMoreThanOpen = "  with rules - closed ms", "  with rules - open ms"
+
+// creates makes sandboxes of each kind in turn, the first one another each time.
+func creates(
+	ctx context.Context, python string, create func(cubby.Network) (*cubby.Sandbox, error), add func(string, []float64),
+) error {
+	kinds := []struct {
+		name string
+		net  cubby.Network
+	}{{"closed", cubby.Network{}}, {"open", cubby.Network{Allow: []string{"*"}}}, {"with rules", cubby.Network{Allow: []string{netName}}}}
+	for turn := range createsPerRound {
+		bare, err := timed(func() error { return command(ctx, python, "-c", "print(1)")() })
+		if err != nil {
+			return err
+		}
+		add("bare Python ms", bare)
+		took := map[string]float64{}
+		for i := range kinds {
+			kind := kinds[(turn+i)%len(kinds)]
+			var sbx *cubby.Sandbox
+			one, err := timed(func() (err error) { sbx, err = create(kind.net); return err })
+			if err != nil {
+				return err
+			}
+			took[kind.name] = one[0]
+			if err := sbx.Kill(ctx); err != nil {
+				return err
+			}
+		}
+		for _, kind := range kinds {
+			add("create "+kind.name+" ms", []float64{took[kind.name]})
+		}
+		add(rulesMore, []float64{took["with rules"] - took["closed"]})
+		add(rulesMoreThanOpen, []float64{took["with rules"] - took["open"]})
+	}
+	return nil
 }
 
 func timed(f func() error) ([]float64, error) {
@@ -345,7 +389,7 @@ func timed(f func() error) ([]float64, error) {
 }
 
 // busy starts the busy connections of a sandbox; stop ends them.
-func busy(ctx context.Context, sbx *cubby.Sandbox, s *netServers) (stop func(), err error) {
+func busy(ctx context.Context, sbx *cubby.Sandbox, host, port string) (stop func(), err error) {
 	if err := sbx.Files().Write(ctx, "/tmp/busy.py", strings.NewReader(busyProgram), 0o644); err != nil {
 		return nil, err
 	}
@@ -353,7 +397,7 @@ func busy(ctx context.Context, sbx *cubby.Sandbox, s *netServers) (stop func(), 
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	var text strings.Builder
 	go func() {
-		_, err := sbx.Commands().Run(ctx, fmt.Sprintf("/usr/bin/python3 /tmp/busy.py %s %s %d", netName, port(s.web), busyConnections),
+		_, err := sbx.Commands().Run(ctx, fmt.Sprintf("/usr/bin/python3 /tmp/busy.py %s %s %d", host, port, busyConnections),
 			cubby.WithTimeout(10*time.Minute), cubby.OnStdout(func(part string) {
 				if text.WriteString(part); strings.Contains(text.String(), "busy") {
 					select {
