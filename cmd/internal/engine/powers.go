@@ -11,8 +11,9 @@ type Restorer interface {
 	// else from spec. With RestoreOptions.FilesOnly any build can do it, and it is
 	// a Start with what was written below "/". It is bounded by ctx as Start is.
 	//
-	// Connections through the network card are reset in what is restored; those
-	// within the machine go on. The wall clock says what it is now; the monotonic
+	// Connections through the network card are cut in what is restored: who reads
+	// or polls them wakes, a read is at the end, a write is EPIPE. Those within the
+	// machine go on. The wall clock says what it is now; the monotonic
 	// one has gone on as if the machine had slept.
 	//
 	// The errors that Check knows come before anything is started.

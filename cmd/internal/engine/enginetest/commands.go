@@ -84,6 +84,8 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 	}
 	m.talk(t, pipe, stdin("before\n"), "got 1 before\n")
 	m.talk(t, terminal, keys("x=4; stty size\n"), "42 101")
+	m.talk(t, terminal, keys("sleep 1000; echo then\n"), "echo then\r\n")
+	m.talk(t, terminal, keys("\x1a"), "Stopped")
 
 	dir := t.TempDir() + "/image"
 	mkdir(t, dir)
@@ -107,6 +109,9 @@ func (s Suite) testCheckpointCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.talk(t, terminal, keys("echo x is $x; stty size\n"), "x is 4\r\n55 133")
+	r.talk(t, terminal, keys("jobs; fg\n"), "sleep 1000\r\n")
+	r.talk(t, terminal, keys("\x03"), "$ ")
+	r.talk(t, terminal, keys("echo ended with $?\n"), "ended with 130")
 	for _, p := range []*envd.ProcessSelector{pipe, terminal} {
 		if _, err := r.processes().SendSignal(t.Context(),
 			connect.NewRequest(&envd.SendSignalRequest{Process: p, Signal: envd.Signal_SIGNAL_SIGKILL})); err != nil {

@@ -35,6 +35,7 @@ sudo('sh', '-c', 'rm -r /usr/share/zoneinfo 2>/dev/null; mkdir -p /usr/share/zon
 sudo('sh', '-c', 'echo more >> /etc/passwd')
 open('gone', 'w'); kept = open('gone'); os.remove('gone')
 open('/tmp/kept', 'w').write('in /tmp')
+open('/home/user/roots', 'w'); sudo('chown', '0:7', '/home/user/roots')
 open('/dev/shm/lost', 'w').write('memory')
 x = 42`
 
@@ -50,11 +51,13 @@ for where, dirs, files in sorted(os.walk(b'.')):
         if stat.S_ISLNK(st.st_mode): more = os.readlink(path)
         elif stat.S_ISREG(st.st_mode) and os.access(path, os.R_OK): more = hashlib.sha256(open(path, 'rb').read()).hexdigest()[:12]
         else: more = ''
-        print(path, oct(st.st_mode), st.st_uid, st.st_gid, st.st_nlink if not stat.S_ISDIR(st.st_mode) else '',
-            st.st_size if not stat.S_ISDIR(st.st_mode) else '', round(st.st_mtime), os.listxattr(path, follow_symlinks=False) if not stat.S_ISLNK(st.st_mode) else '', more)
-print(os.getxattr('attribute', 'user.colour'), os.stat('plain').st_ino == os.stat('deep/hard link').st_ino, os.stat('sparse').st_blocks < 100)
+        folder = stat.S_ISDIR(st.st_mode)
+        attributes = [] if stat.S_ISLNK(st.st_mode) else os.listxattr(path, follow_symlinks=False)
+        print(path, oct(st.st_mode), st.st_uid, st.st_gid, 0 if folder else st.st_nlink, 0 if folder else st.st_size,
+            round(st.st_mtime), attributes, more)
+print(os.getxattr('attribute', 'user.colour'), os.stat('plain').st_ino == os.stat('deep/hard link').st_ino, os.stat('sparse').st_blocks)
 print(os.path.exists('/etc/hosts'), os.listdir('/usr/share/zoneinfo'), open('/etc/passwd').read()[-5:], open('/tmp/kept').read())
-print(sudo('cat', 'owned'))`
+print(sudo('cat', 'owned'), os.stat('/home/user').st_uid, os.stat('/home/user/roots').st_uid, os.stat('/home/user/roots').st_gid)`
 
 const bootID = "print(open('/proc/sys/kernel/random/boot_id').read().strip())"
 

@@ -10,13 +10,12 @@ import (
 	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
+	"gvisor.dev/gvisor/pkg/sentry/control"
 	fspb "gvisor.dev/gvisor/pkg/sentry/fscheckpoint/fscheckpoint_proto_go_proto"
 	pgallocpb "gvisor.dev/gvisor/pkg/sentry/pgalloc/pgalloc_metadata_go_proto"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
-
-	"gvisor.dev/gvisor/pkg/sentry/control"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 )
@@ -26,7 +25,7 @@ import (
 func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.CheckpointOptions) error {
 	return m.change(ctx, "checkpoint", func() (err error) {
 		if opts.FilesOnly && !m.engine.keepsFiles() {
-			return fmt.Errorf("files without memory: what is written is kept in memory, for there is no folder for it: %w", engine.ErrNotSupported)
+			return fmt.Errorf("files only: what is written is in memory, for there is no folder for it: %w", engine.ErrNotSupported)
 		}
 		if err := isEmpty(dir); err != nil {
 			return err
@@ -65,7 +64,7 @@ func (m *machine) write(ctx context.Context, dir string, opts engine.CheckpointO
 			return fmt.Errorf("files: %w", err)
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if !opts.FilesOnly {
@@ -78,7 +77,7 @@ func (m *machine) write(ctx context.Context, dir string, opts engine.CheckpointO
 			}
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var err error
@@ -270,7 +269,10 @@ func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	errs := []error{err}
 	for _, e := range entries {
-		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		// A kernel that could not write a file may not have closed it either, and
+		// would keep its place on the disk.
+		path := filepath.Join(dir, e.Name())
+		errs = append(errs, os.Truncate(path, 0), os.Remove(path))
 	}
 	return errors.Join(errs...)
 }

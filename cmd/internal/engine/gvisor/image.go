@@ -131,7 +131,8 @@ func (i image) restorable(opts engine.RestoreOptions, has []string) error {
 	}
 	missing := slices.DeleteFunc(slices.Clone(i.Features), func(f string) bool { return slices.Contains(has, f) })
 	if len(missing) > 0 {
-		return fmt.Errorf("its programs may need of the processor what this one has not: %.200s: %w", strings.Join(missing, " "), engine.ErrForeign)
+		return fmt.Errorf("its programs may need of the processor what this one has not: %.200s: %w",
+			strings.Join(missing, " "), engine.ErrForeign)
 	}
 	return nil
 }

@@ -200,8 +200,8 @@ func (m *machine) change(ctx context.Context, what string, f func() error) error
 	if m.ending.Load() {
 		return engine.ErrEnded
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return fmt.Errorf("gvisor: %s: %w", what, context.Cause(ctx))
 	}
 	if err := f(); err != nil {
 		if m.ending.Load() {

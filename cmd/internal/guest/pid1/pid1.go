@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +27,7 @@ func Prepare(cfg settings.Config) (groups string, err error) {
 	// The token is in our memory, and the code may become root.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	_ = syscall.Umask(0o022)
-	// Besides the home itself that is the folder of its user's packages.
-	err = filepath.WalkDir(cfg.Home, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Lchown(path, int(cfg.UID), int(cfg.GID))
-	})
-	if err != nil {
+	if err := ownHome(cfg.Home, cfg.UID, cfg.GID); err != nil {
 		return "", fmt.Errorf("own the home folder: %w", err)
 	}
 	limits := map[int]syscall.Rlimit{
@@ -58,4 +52,31 @@ func Prepare(cfg settings.Config) (groups string, err error) {
 		}
 	}
 	return groups, withhold()
+}
+
+// ownHome gives a home folder to its user, with all in it, which besides the home is
+// the folder of its user's packages. One that is the user's was given at an earlier
+// boot, and what is in it may belong to others since.
+func ownHome(home string, uid, gid uint32) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(home, &st); err != nil {
+		return &fs.PathError{Op: "lstat", Path: home, Err: err}
+	}
+	if st.Uid == uid {
+		return nil
+	}
+	var paths []string
+	err := filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+		paths = append(paths, path)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, path := range slices.Backward(paths) { // the home itself is last
+		if err := os.Lchown(path, int(uid), int(gid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

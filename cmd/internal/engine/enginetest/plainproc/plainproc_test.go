@@ -59,7 +59,8 @@ func TestSuite(t *testing.T) {
 
 	// What needs a power that it does not have.
 	powerless := []string{
-		"CheckpointRestore", "CheckpointCommands", "ForeignCheckpoint", "FixedInCheckpoints", "RestoredNetworkCard",
+		"CheckpointRestore", "CheckpointCommands", "CheckpointFrozen", "CheckpointLife", "CheckpointAnyMoment",
+		"CheckpointFails", "CheckpointConnections", "FilesOnly", "ForeignCheckpoint", "FixedInCheckpoints", "RestoredNetworkCard",
 		"PauseResume", "SetLimits", "SetCPULimit", "Slow",
 	}
 	for test, skipped := range ran {
