@@ -15,10 +15,14 @@ import (
 // TestImage restores what this build wrote, and of what another wrote the files.
 func TestImage(t *testing.T) {
 	e := &Engine{cfg: engine.Config{OverlayDir: "/var/tmp"}, features: []string{"avx", "fpu", "sse"}}
-	memory := image{Kind: kindMemory, Fixed: engine.Fixed{Disk: 1 << 40, CPUs: 3, Memory: 300 << 20}, Features: []string{"fpu", "sse"}, Sizes: map[string]int64{
-		stateFile: 1, pagesMetaFile: 2, pagesFile: 3, filesManifest: 4, filesTree: 5, filesMetaFile: 6,
-	}}
-	files := image{Kind: kindFiles, Fixed: memory.Fixed, Sizes: map[string]int64{pagesFile: 3, filesManifest: 4, filesTree: 5, filesMetaFile: 6}}
+	memory := image{
+		Kind: kindMemory, Fixed: engine.Fixed{Disk: 1 << 40, CPUs: 3, Memory: 300 << 20}, Features: []string{"fpu", "sse"},
+		Sizes: map[string]int64{stateFile: 1, pagesMetaFile: 2, pagesFile: 3, filesManifest: 4, filesTree: 5, filesMetaFile: 6},
+	}
+	files := image{
+		Kind: kindFiles, Fixed: memory.Fixed,
+		Sizes: map[string]int64{pagesFile: 3, filesManifest: 4, filesTree: 5, filesMetaFile: 6},
+	}
 	// write makes a checkpoint; its description is changed by change.
 	write := func(t *testing.T, i image, change func(string) string) string {
 		t.Helper()
@@ -107,7 +111,8 @@ func TestImage(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, filesOnly := range []bool{false, true} {
-				if err := e.Check(dir, engine.RestoreOptions{FilesOnly: filesOnly}); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), name) {
+				err := e.Check(dir, engine.RestoreOptions{FilesOnly: filesOnly})
+				if !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), name) {
 					t.Errorf("%s is %s: %v", name, what, err)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
+	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
@@ -25,8 +26,9 @@ func TestPausedSandbox(t *testing.T) {
 	f := newFixture(t, "")
 	testenv.CheckLeaksIn(t, f.dir)
 	root := f.root
+	images := &hosttest.Images{Dir: t.TempDir()}
 	cfg := host.Config{
-		Engine: f.engine, Key: secret.New(), Recorder: &memory{}, ImageDir: filepath.Join(f.dir, "images"),
+		Engine: f.engine, Key: secret.New(), Recorder: &memory{}, Images: images,
 		Templates: host.Toolchain(host.Template{Root: root.Dir, Guest: []string{root.GuestPath}, Env: []string{
 			"PATH=" + root.Path, "CUBBY_PYTHON=" + root.Python, "CUBBY_NODE=" + root.Node, "CUBBY_BASH=" + root.Bash, "CUBBY_TYPESCRIPT=" + root.TypeScriptPath,
 		}}),
@@ -43,7 +45,7 @@ func TestPausedSandbox(t *testing.T) {
 	const look = "print(x, open('/tmp/kept').read(), os.environ['COLOUR'])"
 	pause := func(s *host.Sandbox) {
 		t.Helper()
-		if err := s.Pause(t.Context()); err != nil {
+		if err := s.Pause(t.Context(), host.PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if pids := sentries(t); len(pids) > 0 {
@@ -52,7 +54,7 @@ func TestPausedSandbox(t *testing.T) {
 	}
 	resume := func(s *host.Sandbox) {
 		t.Helper()
-		if err := s.Resume(t.Context(), 0); err != nil {
+		if err := s.Resume(t.Context(), host.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, s, look, "42 green green")
@@ -77,7 +79,7 @@ func TestPausedSandbox(t *testing.T) {
 	if err := again.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(cfg.ImageDir); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(images.Dir); err != nil || len(left) > 0 {
 		t.Errorf("left in the folder of images: %v, %v", left, err)
 	}
 }
