@@ -3,6 +3,7 @@
 package images
 
 import (
+	"errors"
 	"io/fs"
 	"math"
 
@@ -46,7 +47,18 @@ func (s *Store) reserved() (n int64) {
 }
 
 // reserve keeps room for a new image, which grows in dirs, until release is called.
+// What was shelved goes if there is no other room.
 func (s *Store) reserve(folder string, n int64, dirs ...string) (release func(), err error) {
+	release, err = s.tryReserve(folder, n, dirs)
+	var no *RoomError
+	if errors.As(err, &no) && no.Where == s.dir {
+		s.unshelve("")
+		return s.tryReserve(folder, n, dirs)
+	}
+	return release, err
+}
+
+func (s *Store) tryReserve(folder string, n int64, dirs []string) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.inBudget(n); err != nil {
@@ -92,6 +104,15 @@ func (m *making) written(plain bool) int64 {
 
 // grow is called when an image turns out to have n bytes.
 func (s *Store) grow(folder string, n int64) error {
+	err := s.tryGrow(folder, n)
+	if err != nil {
+		s.unshelve("")
+		err = s.tryGrow(folder, n)
+	}
+	return err
+}
+
+func (s *Store) tryGrow(folder string, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.making[folder]
