@@ -154,7 +154,9 @@ func tidy(root string) ([]file, error) {
 
 // tagAndSync computes the tags of files while they go to the disk, as far as it has not
 // got them in the image like.
-func (s *Store) tagAndSync(ctx context.Context, key []byte, m *manifest, opened []*os.File, like string) (tags []byte, stamps []stamp, err error) {
+func (s *Store) tagAndSync(ctx context.Context, key []byte, m *manifest, opened []*os.File, like string) (
+	tags []byte, stamps []stamp, err error,
+) {
 	final := slices.Clone(opened)
 	var made []*os.File
 	defer func() { err = errors.Join(err, closeAll(made)) }()

@@ -26,7 +26,8 @@ func some(seed byte) contents {
 	r := rand.NewChaCha8([32]byte{seed})
 	c := contents{}
 	for _, f := range []file{
-		{"empty", 0}, {"one", 1}, {"state.img", chunkSize - 1}, {"pages.img", 3*chunkSize + 17}, {"files/etc/exact", 2 * chunkSize}, {"files/b", 100},
+		{"empty", 0}, {"one", 1}, {"state.img", chunkSize - 1}, {"pages.img", 3*chunkSize + 17},
+		{"files/etc/exact", 2 * chunkSize}, {"files/b", 100}, {"files/c", 100},
 	} {
 		c[f.Name] = make([]byte, f.Size)
 		r.Read(c[f.Name])

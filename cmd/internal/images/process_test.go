@@ -147,18 +147,22 @@ func killed(t *testing.T, plain string, steps int, d time.Duration) {
 	}
 	kill := time.AfterFunc(time.Hour, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
+	aparts := -1 // how many images were set apart; the first "0 0" is the beginning
 	may := map[string]bool{"0 0": true}
-	last := "0 0"
+	last, doing := "0 0", ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		word, state, _ := strings.Cut(lines.Text(), " ")
 		switch word {
 		case "doing":
-			may = map[string]bool{last: true, state: true}
+			may, doing = map[string]bool{last: true, state: true}, state
 		case "did":
 			if state == "0 0" && last == "0 0" {
 				kill.Reset(d) // it lives
 			}
 			last, may = state, map[string]bool{state: true}
+			if state == "0 0" {
+				aparts++
+			}
 		default:
 			t.Fatal(lines.Text())
 		}
@@ -193,6 +197,21 @@ func killed(t *testing.T, plain string, steps int, d time.Duration) {
 	}
 	if state := strings.Join(found, " "); !may[state] {
 		t.Errorf("%d steps: %s, not one of %v", steps, state, may)
+	}
+	if len(may) == 2 && doing == "0 0" && found[1] == "0" {
+		aparts++
+	}
+	apart, err := s.ListApart()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, a := range apart {
+		if a.Disk > chunkSize {
+			aparts--
+		}
+	}
+	if aparts > 0 {
+		t.Errorf("%d steps: %d images that were set apart are lost", steps, aparts)
 	}
 	if err := s.RemoveBut(nil); err != nil {
 		t.Error(err)

@@ -79,7 +79,9 @@ func TestShare(t *testing.T) {
 			create(t, s, "i1", v1)
 			// Pages were inserted, changed, and removed.
 			v2 := contents{"pages.img": nil, "state": random(100)}
-			for _, part := range [][]byte{old[:8*pageSize], random(mb), old[8*pageSize : 30*mb], random(pageSize), old[30*mb+pageSize : 40*mb], old[41*mb:]} {
+			for _, part := range [][]byte{
+				old[:8*pageSize], random(mb), old[8*pageSize : 30*mb], random(pageSize), old[30*mb+pageSize : 40*mb], old[41*mb:],
+			} {
 				v2["pages.img"] = append(v2["pages.img"], part...)
 			}
 			before := used()
@@ -232,7 +234,10 @@ func TestCompare(t *testing.T) {
 			if at != int64(len(pair[1])) {
 				t.Errorf("ends at %d of %d", at, len(pair[1]))
 			}
-			want := map[string]int64{"the same": 3 * sampleSize, "moved": 3 * sampleSize, "cut": 2 * sampleSize, "longer": 3 * sampleSize, "parts change place": 2 * sampleSize}[name]
+			want := map[string]int64{
+				"the same": 3 * sampleSize, "moved": 3 * sampleSize, "cut": 2 * sampleSize, "longer": 3 * sampleSize,
+				"parts change place": 2 * sampleSize,
+			}[name]
 			if shared < want {
 				t.Errorf("%d bytes are shared, not %d", shared, want)
 			}

@@ -343,21 +343,22 @@ func (s *Store) syncPath(path string) error {
 // nil after an error.
 func (s *Store) read(id string) (*manifest, *os.File, error) {
 	path := s.manifestPath(id)
-	info, err := os.Lstat(path)
+	var f *os.File
+	err := private(path, 0o600)
+	if err == nil {
+		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist): // also if it loses its name in between
 		return nil, nil, fmt.Errorf("image %s: %w", id, ErrNotExist)
 	case err != nil:
-		return nil, nil, err
-	}
-	if err := private(path, 0o600); err != nil {
 		return nil, nil, asCorrupt(id, err)
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, asCorrupt(id, err)
+	var m *manifest
+	info, err := f.Stat()
+	if err == nil {
+		m, err = s.keys.open(id, f)
 	}
-	m, err := s.keys.open(id, f)
 	if err == nil {
 		at, seekErr := f.Seek(0, io.SeekCurrent)
 		if want := at + m.chunks()*tagSize; seekErr != nil || info.Size() != want {

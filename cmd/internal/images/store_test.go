@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +30,8 @@ func TestCreateAndUse(t *testing.T) {
 			s := open(t, cfg)
 			want := some(1)
 			info := create(t, s, "i1", want)
-			if info.Encrypted != (cfg.Cipher != nil) || info.Apparent < 6*chunkSize || info.Disk < info.Apparent || time.Since(info.Created) > time.Minute {
+			if info.Encrypted != (cfg.Cipher != nil) || info.Apparent < 6*chunkSize || info.Disk < info.Apparent ||
+				time.Since(info.Created) > time.Minute {
 				t.Errorf("%+v", info)
 			}
 			use(t, s, "i1", want)
@@ -403,6 +407,30 @@ func TestKeys(t *testing.T) {
 	use(t, open(t, Config{Dir: dir, Key: key}), "plain", some(1)) // nothing was removed
 }
 
+// TestCiphertext: what is the same twice, in one image or in two, does not look the same.
+func TestCiphertext(t *testing.T) {
+	cfg := kinds(t)["encrypted"]
+	s := open(t, cfg)
+	same := make([]byte, 2*chunkSize)
+	seen := map[string]string{}
+	for _, id := range []string{"i1", "i2"} {
+		create(t, s, id, contents{"a": same, "b": same})
+		for _, name := range []string{"a", "b"} {
+			b, err := os.ReadFile(filepath.Join(s.dir, s.images[id].folder, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, part := range [][]byte{b[:chunkSize], b[chunkSize:]} {
+				where := fmt.Sprint(id, " ", name, " ", i)
+				if was, ok := seen[string(part)]; ok {
+					t.Errorf("%s and %s are encrypted alike", was, where)
+				}
+				seen[string(part)] = where
+			}
+		}
+	}
+}
+
 // TestOpenRefuses: folders in which images would not be safe.
 func TestOpenRefuses(t *testing.T) {
 	shared := t.TempDir()
@@ -452,5 +480,65 @@ func flip(t testing.TB, path string, at int) {
 	b[at] ^= 1
 	if err := os.WriteFile(path, b, 0); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestConcurrent: whatever is done at once with one image, what is used is whole.
+func TestConcurrent(t *testing.T) {
+	for name, cfg := range kinds(t) {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, cfg)
+			var group sync.WaitGroup
+			var used atomic.Int64
+			deadline := time.Now().Add(20 * time.Second)
+			for worker := range 8 {
+				group.Go(func() {
+					for n := worker; used.Load() < 20 && time.Now().Before(deadline); n += 8 {
+						var err error
+						switch worker {
+						case 0, 1:
+							_, err = s.Create(t.Context(), "i1", Options{Reserve: 1, About: n}, small(n).write)
+						case 2:
+							time.Sleep(10 * time.Millisecond)
+							err = s.Remove("i1")
+						case 3:
+							time.Sleep(10 * time.Millisecond)
+							err = s.Shelve("i1")
+						case 4:
+							_, err = s.Copy("i1", fmt.Sprint("copy", n), n)
+						case 5:
+							_, err = s.Usage()
+							s.List()
+							time.Sleep(time.Millisecond)
+						default:
+							err = s.Use(t.Context(), "i1", func(dir string) error {
+								b, err := os.ReadFile(filepath.Join(dir, "state"))
+								if err == nil {
+									err = small(int(b[0])).check(dir)
+								}
+								used.Add(1)
+								return err
+							})
+						}
+						if err != nil && !errors.Is(err, ErrNotExist) {
+							t.Errorf("%d: %v", worker, err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if used.Load() < 20 {
+				t.Errorf("%d uses", used.Load())
+			}
+			if err := errors.Join(s.Remove("i1"), s.RemoveBut(nil)); err != nil {
+				t.Error(err)
+			}
+			if left := names(t, s.dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			if usage, err := s.Usage(); err != nil || usage.Images != 0 || usage.Reserved != 0 {
+				t.Errorf("%+v, %v", usage, err)
+			}
+		})
 	}
 }

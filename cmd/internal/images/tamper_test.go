@@ -114,6 +114,9 @@ func TestTampered(t *testing.T) {
 		"two files": func(t *testing.T, _ *Store, dir string) {
 			swap(t, filepath.Join(dir, pages), filepath.Join(dir, "one"))
 		},
+		"two files of one size": func(t *testing.T, _ *Store, dir string) {
+			swap(t, filepath.Join(dir, "files/b"), filepath.Join(dir, "files/c"))
+		},
 		"two chunks": func(t *testing.T, _ *Store, dir string) {
 			b, err := os.ReadFile(filepath.Join(dir, pages))
 			if err != nil {
@@ -132,7 +135,10 @@ func TestTampered(t *testing.T) {
 					use(t, s, "i1", some(1)) // which trusts it
 				}
 				tamper(t, s, filepath.Join(s.dir, s.images["i1"].folder))
-				for _, s := range []*Store{s, open(t, cfg)} {
+				for _, later := range []bool{false, true} {
+					if later {
+						s = open(t, cfg)
+					}
 					err := s.Use(t.Context(), "i1", func(string) error { t.Error("it was used"); return nil })
 					var corrupt *CorruptError
 					if !errors.As(err, &corrupt) || corrupt.ID != "i1" || corrupt.Reason == "" {
@@ -189,7 +195,8 @@ func TestVersion(t *testing.T) {
 // bounds and within its folder.
 func FuzzManifest(f *testing.F) {
 	k := newKeys(secret.New(), nil)
-	m := &manifest{ID: "i1", Folder: "i1.0123456789abcdef", Files: []file{{"a", 5}, {"b/c", chunkSize + 1}}, Tags: make([]byte, 32), salt: make([]byte, saltSize)}
+	m := &manifest{ID: "i1", Folder: "i1.0123456789abcdef", Files: []file{{"a", 5}, {"b/c", chunkSize + 1}},
+		Tags: make([]byte, 32), salt: make([]byte, saltSize)}
 	whole, err := k.seal(m)
 	if err != nil {
 		f.Fatal(err)
