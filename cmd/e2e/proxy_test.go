@@ -16,9 +16,10 @@ import (
 	"testing"
 )
 
-// socks is a SOCKS5 proxy (RFC 1928) that asks for a user and password (RFC 1929) and
-// notes who wanted to be led where.
-type socks struct {
+// proxy asks for a user and password and notes who wanted to be led where. It is one of
+// SOCKS5 (RFC 1928, 1929) or of HTTP, with CONNECT and Basic (RFC 9110, 9.3.6; RFC 7617).
+type proxy struct {
+	http           bool
 	user, password string
 	resolve        func(name string) string // nil: names are refused
 
@@ -27,7 +28,7 @@ type socks struct {
 }
 
 // take returns what was noted since the last call.
-func (s *socks) take() []string {
+func (s *proxy) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	led := s.led
@@ -35,7 +36,7 @@ func (s *socks) take() []string {
 	return led
 }
 
-func (s *socks) listen(t *testing.T, at string) {
+func (s *proxy) listen(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -50,13 +51,18 @@ func (s *socks) listen(t *testing.T, at string) {
 			}
 			go func() {
 				defer c.Close()
-				_ = s.serve(c) // the client sees that it ends
+				// The client sees that it ends.
+				if s.http {
+					_ = s.serveHTTP(c)
+				} else {
+					_ = s.serveSOCKS(c)
+				}
 			}()
 		}
 	}()
 }
 
-func (s *socks) serve(c net.Conn) error {
+func (s *proxy) serveSOCKS(c net.Conn) error {
 	r := bufio.NewReader(c)
 	read := func(n int) []byte {
 		b := make([]byte, n)
@@ -88,14 +94,8 @@ func (s *socks) serve(c net.Conn) error {
 		host = string(read(int(read(1)[0])))
 	}
 	port := int(binary.BigEndian.Uint16(read(2)))
-	s.mu.Lock()
-	s.led = append(s.led, fmt.Sprintf("%s %s:%d", user, host, port))
-	s.mu.Unlock()
-	if head[3] == 3 && s.resolve != nil {
-		host = s.resolve(host)
-	}
-	up, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if net.ParseIP(host) == nil || err != nil {
+	up, err := s.lead(user, host, port)
+	if err != nil {
 		_, err := c.Write([]byte{5, 4, 0, 1, 0, 0, 0, 0, 0, 0})
 		return err
 	}
@@ -103,11 +103,62 @@ func (s *socks) serve(c net.Conn) error {
 	if _, err := c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}); err != nil {
 		return err
 	}
+	return between(c, r, up)
+}
+
+func (s *proxy) serveHTTP(c net.Conn) error {
+	r := bufio.NewReader(c)
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return err
+	}
+	refuse := func(status int) error {
+		_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n", status, http.StatusText(status))
+		return err
+	}
+	credentials := &http.Request{Header: http.Header{"Authorization": req.Header["Proxy-Authorization"]}}
+	user, password, _ := credentials.BasicAuth()
+	host, portText, err := net.SplitHostPort(req.RequestURI)
+	port, numberErr := strconv.Atoi(portText)
+	switch {
+	case req.Method != http.MethodConnect || err != nil || numberErr != nil || req.Host != req.RequestURI:
+		return refuse(http.StatusBadRequest)
+	case user != s.user || password != s.password:
+		return refuse(http.StatusProxyAuthRequired)
+	}
+	up, err := s.lead(user, host, port)
+	if err != nil {
+		return refuse(http.StatusBadGateway)
+	}
+	defer up.Close()
+	if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\nVia: 1.1 world\r\n\r\n"); err != nil {
+		return err
+	}
+	return between(c, r, up)
+}
+
+// lead notes who is led where and connects there.
+func (s *proxy) lead(user, host string, port int) (*net.TCPConn, error) {
+	s.mu.Lock()
+	s.led = append(s.led, fmt.Sprintf("%s %s:%d", user, host, port))
+	s.mu.Unlock()
+	if net.ParseIP(host) == nil && s.resolve != nil {
+		host = s.resolve(host)
+	}
+	ip := net.ParseIP(host)
+	if ip == nil {
+		return nil, fmt.Errorf("%q is no address", host)
+	}
+	return net.DialTCP("tcp", nil, &net.TCPAddr{IP: ip, Port: port})
+}
+
+// between copies both ways until up has ended.
+func between(c net.Conn, from io.Reader, up *net.TCPConn) error {
 	go func() {
-		_, _ = io.Copy(up, r)
-		_ = up.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(up, from)
+		_ = up.CloseWrite()
 	}()
-	_, err = io.Copy(c, up)
+	_, err := io.Copy(c, up)
 	return err
 }
 
@@ -115,7 +166,7 @@ func (s *socks) serve(c net.Conn) error {
 // checked, and nowhere if the proxy does not take them.
 func TestEgressProxy(t *testing.T) {
 	w := newWorld(t)
-	proxy := &socks{user: "ann", password: "hidden-0123"}
+	proxy := &proxy{user: "ann", password: "hidden-0123"}
 	proxy.listen(t, worldProxy+":1080")
 	allow, deny := []string{apiName, otherName}, []string{"0.0.0.0/0"} // so that no name is one of the sandbox's own loopback inside
 	with := func(address, password string) map[string]any {
@@ -195,17 +246,26 @@ func TestEgressProxy(t *testing.T) {
 
 // TestUpstreamProxy: the owner's proxy leads all sandboxes', also to their own.
 func TestUpstreamProxy(t *testing.T) {
-	owners := &socks{user: "owner", password: "p@ss/word"}
+	for _, scheme := range []string{"socks5", "http"} {
+		t.Run(scheme, func(t *testing.T) { testUpstreamProxy(t, scheme) })
+	}
+}
+
+func testUpstreamProxy(t *testing.T, scheme string) {
+	owners := &proxy{http: scheme == "http", user: "owner", password: "p@ss/word"}
 	owners.listen(t, worldProxy+":1080")
-	t.Setenv("THE_PROXY", "socks5://owner:p%40ss%2Fword@"+worldProxy+":1080")
+	t.Setenv("THE_PROXY", scheme+"://owner:p%40ss%2Fword@"+worldProxy+":1080")
 	t.Run("we resolve", func(t *testing.T) {
 		w := newWorld(t, "--upstream-proxy", "THE_PROXY")
 		named := map[string]any{"allowOut": []string{otherName}, "denyOut": []string{"0.0.0.0/0"}}
 		b := w.sandbox(t, named)
-		if out := w.run(t, b, "curl -sSf http://"+otherName+"/"); out.Exit != 0 || !slices.Equal(owners.take(), []string{"owner " + worldOther + ":80"}) {
-			t.Errorf("%+v", out)
+		for url, led := range map[string]string{"http://" + otherName + "/": ":80", "https://" + otherName + "/": ":443", "http://" + otherName + ":8080/": ":8080"} {
+			out := w.run(t, b, "curl -sSfk "+url)
+			if led := []string{"owner " + worldOther + led}; out.Exit != 0 || len(w.requests()) != 1 || !slices.Equal(owners.take(), led) {
+				t.Errorf("%s: %+v", url, out)
+			}
 		}
-		own := &socks{user: "ann", password: "hidden"}
+		own := &proxy{user: "ann", password: "hidden"}
 		own.listen(t, worldSecond+":1080")
 		named["egressProxy"] = map[string]any{"address": worldSecond + ":1080", "username": "ann", "password": "hidden"}
 		b = w.sandbox(t, named)
@@ -235,6 +295,19 @@ func TestUpstreamProxy(t *testing.T) {
 		defer w.mu.Unlock()
 		if slices.Contains(w.asked, "only.the-proxy-knows.com") {
 			t.Errorf("our name server was asked: %q", w.asked)
+		}
+	})
+	t.Run("it does not take us", func(t *testing.T) {
+		t.Setenv("THE_PROXY", scheme+"://owner:guess-0123@"+worldProxy+":1080")
+		w := newWorld(t, "--upstream-proxy", "THE_PROXY")
+		b := w.sandbox(t, map[string]any{"allowOut": []string{otherName}, "denyOut": []string{"0.0.0.0/0"}})
+		out := w.run(t, b, "curl -sS --max-time 20 http://"+otherName+":8080/")
+		if led := owners.take(); out.Exit == 0 || len(led) > 0 || len(w.requests()) > 0 {
+			t.Errorf("%+v, led %q", out, led)
+		}
+		a := call(t, http.DefaultClient, "GET", w.server.URL+"/sandboxes/"+b.ID+"/network", nil, "X-API-KEY", w.server.Key)
+		if !strings.Contains(string(a.Body), "the proxy") || strings.Contains(string(a.Body)+w.server.log.tail(100<<20), "guess-0123") {
+			t.Errorf("%s", a.Body)
 		}
 	})
 }

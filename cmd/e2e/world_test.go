@@ -48,6 +48,9 @@ const (
 	apiName   = "api.cubby-world.com"
 	otherName = "other.cubby-world.com"
 	proxyName = "proxy.cubby-world.com"
+	deepName  = "a.b.cubby-world.com"
+	apexName  = "cubby-world.com"
+	evilName  = "evilcubby-world.com" // it only looks like one below the apex
 )
 
 // world is what sandboxes of a test can reach in place of the Internet: a name server,
@@ -55,6 +58,7 @@ const (
 type world struct {
 	server *server
 	roots  string // file
+	conf   string // file: the server's resolv.conf
 
 	mu    sync.Mutex
 	names map[string]string // addresses by name
@@ -77,13 +81,23 @@ type request struct {
 // server's own need.
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
+	w := newEmptyWorld(t)
+	w.start(t, os.Getenv("TMPDIR"), nil, args...)
+	return w
+}
+
+// newEmptyWorld is a world without a server.
+func newEmptyWorld(t *testing.T) *world {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("the test's own name server and web servers need ports below 1024: run it as root")
 	}
 	testenv.CheckLeaks(t)
-	w := &world{names: map[string]string{apiName: worldAPI, otherName: worldOther, proxyName: worldProxy}}
+	w := &world{names: map[string]string{
+		apiName: worldAPI, otherName: worldOther, proxyName: worldProxy, deepName: worldAPI, apexName: worldOther, evilName: worldOther,
+	}}
 	w.listenDNS(t)
-	certificate := w.authority(t, apiName, otherName)
+	certificate := w.authority(t, apiName, otherName, deepName, apexName, evilName)
 	for _, at := range []string{worldAPI, worldOther} {
 		for _, port := range []int{80, 443, 8080, 8443} {
 			l, err := net.Listen("tcp", net.JoinHostPort(at, strconv.Itoa(port)))
@@ -102,14 +116,24 @@ func newWorld(t *testing.T, args ...string) *world {
 			t.Cleanup(srv.Close)
 		}
 	}
-	dir := t.TempDir()
-	conf := filepath.Join(dir, "resolv.conf")
-	if err := os.WriteFile(conf, []byte("nameserver "+worldDNS+"\n"), 0o644); err != nil {
+	w.conf = filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(w.conf, []byte("nameserver "+worldDNS+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	by := []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}
-	w.server = startBy(t, os.Getenv("TMPDIR"), by, []string{"SSL_CERT_FILE=" + w.roots}, append([]string{"--reach", worldNet}, args...)...)
 	return w
+}
+
+// start starts a server with a folder, further variables and arguments, whose sandboxes
+// can reach the world.
+func (w *world) start(t *testing.T, dir string, env []string, args ...string) {
+	t.Helper()
+	w.server = startBy(t, dir, w.by(), append([]string{"SSL_CERT_FILE=" + w.roots}, env...), append([]string{"--reach", worldNet}, args...)...)
+}
+
+// by is a command line before that of a server, for which the world's name server is the
+// machine's.
+func (w *world) by() []string {
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, w.conf}
 }
 
 // ServeHTTP tells what it was asked, as JSON and as it is, or serves files.
