@@ -227,6 +227,56 @@ E`
 	})
 }
 
+// TestSecretsBelow: a rule for the names below one gives its headers to these, and not to
+// what looks like them.
+func TestSecretsBelow(t *testing.T) {
+	w := newWorld(t)
+	const others = "other-0123456789"
+	rule := func(value string) []any {
+		return []any{map[string]any{"transform": map[string]any{"headers": map[string]any{"X-Key": value}}}}
+	}
+	b := w.sandbox(t, map[string]any{
+		"allowOut": []string{"*." + apexName, apexName, evilName}, "denyOut": []string{"0.0.0.0/0"},
+		"rules": map[string]any{"*." + apexName: rule(credential), otherName: rule(others)},
+	})
+	for _, test := range []struct {
+		command string
+		came    string // where a request comes to; empty: nowhere
+		key     string
+	}{
+		{"https://" + apiName + "/", worldAPI + ":443", credential},
+		{"https://" + deepName + "/", worldAPI + ":443", credential},
+		{"https://API.Cubby-World.COM/", worldAPI + ":443", credential},
+		{"https://" + apiName + "./", worldAPI + ":443", credential},
+		{"https://" + otherName + "/", worldOther + ":443", others}, // the closer rule
+		{"-k https://" + apexName + "/", worldOther + ":443", ""},
+		{"-k https://" + evilName + "/", worldOther + ":443", ""},
+		{"http://" + apiName + "/", worldAPI + ":80", ""},
+		{"-k https://" + apiName + ":8443/", worldAPI + ":8443", ""},
+		// One name below inside a connection to another.
+		{"-H 'Host: " + otherName + "' https://" + apiName + "/", "", ""},
+		{"-k --connect-to " + evilName + ":443:" + apiName + ":443 https://" + evilName + "/", "", ""},
+		{"-k --resolve " + deepName + ":443:$(getent ahostsv4 " + evilName + " | head -1 | cut -d' ' -f1) https://" + deepName + "/", "", ""},
+	} {
+		out := w.run(t, b, "curl -sS --max-time 20 "+test.command)
+		seen := w.requests()
+		if test.came == "" {
+			if len(seen) > 0 {
+				t.Errorf("%s: %+v, %+v", test.command, out, seen)
+			}
+			continue
+		}
+		if len(seen) != 1 || seen[0].At != test.came || seen[0].Header.Get("X-Key") != test.key || out.Exit != 0 || strings.Contains(out.Stdout, "0123456789") {
+			t.Errorf("%s: %+v, %+v", test.command, out, seen)
+		}
+	}
+	a := call(t, http.DefaultClient, "POST", w.server.URL+"/v2/sandboxes",
+		map[string]any{"templateID": "base", "network": map[string]any{"rules": map[string]any{"*.com": rule(credential)}}}, "X-API-KEY", w.server.Key)
+	if a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "anybody can have a host below this name") || strings.Contains(string(a.Body), credential) {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
 // repository is a bare one as a plain web server has it.
 func repository(t *testing.T) http.Handler {
 	t.Helper()
