@@ -436,6 +436,11 @@ func (p *Policy) Reach(a netip.AddrPort) Decision {
 		return Decision{Reason: fmt.Sprintf("%s is where a cloud tells a machine its credentials: only this machine's owner can open it, "+
 			"by naming the address itself (reach %s)", at, to)}
 	}
+	for _, inside := range Embedded(at) {
+		if slices.Contains(metadata, inside) {
+			return Decision{Reason: fmt.Sprintf("%s leads to %s, where a cloud tells a machine its credentials", at, inside)}
+		}
+	}
 	if !isSpecial {
 		return Decision{Allowed: true, Reason: fmt.Sprintf("%s is a public address", at)}
 	}

@@ -83,6 +83,14 @@ var metadata = []netip.Addr{
 // contains is judged as the IPv4 address that it leads to.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
+var (
+	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48")
+	compatible = netip.MustParsePrefix("::/96")
+	siit       = netip.MustParsePrefix("::ffff:0:0:0/96")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	teredo     = netip.MustParsePrefix("2001::/32")
+)
+
 // plain is the address that a packet to a would get to: IPv4 where IPv6 only
 // wraps it. An address with a zone is none.
 func plain(a netip.Addr) (netip.Addr, bool) {
@@ -112,4 +120,34 @@ func specialOf(a netip.Addr) (special, bool) {
 		return special{prefix: netip.PrefixFrom(a, 128), is: "no public address (RFC 4291)"}, true
 	}
 	return special{}, false
+}
+
+// Embedded returns the IPv4 addresses inside an IPv6 address, to which translators
+// (RFC 6052, RFC 8215, RFC 2765), 6to4, Teredo and ISATAP may lead its packets. A prefix
+// that a network has made its own for translation looks like any other and is not known
+// here. For IPv4, also as IPv6, it is nothing.
+func Embedded(a netip.Addr) []netip.Addr {
+	a = a.Unmap()
+	if !a.Is6() {
+		return nil
+	}
+	b := a.As16()
+	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte(b[i : i+4])) }
+	switch {
+	case nat64.Contains(a), compatible.Contains(a), siit.Contains(a):
+		return []netip.Addr{at(12)}
+	case nat64Local.Contains(a):
+		// The prefix of a translator may have any of these lengths (RFC 6052, 2.2): 48,
+		// 56, 64, 96. Bits 64 to 71 are left out.
+		return []netip.Addr{
+			netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), at(9), at(12),
+		}
+	case sixToFour.Contains(a):
+		return []netip.Addr{at(2)}
+	case teredo.Contains(a):
+		return []netip.Addr{at(4), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
+	case b[8]&^3 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
+		return []netip.Addr{at(12)}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -81,6 +82,36 @@ func TestIPv4InsideIPv6(t *testing.T) {
 	} {
 		if d := p.Addr(netip.AddrPortFrom(netip.MustParseAddr(s), 8080), TCP); d.Allowed {
 			t.Errorf("%s is %+v", s, d)
+		}
+	}
+}
+
+// TestEmbedded has each way in which an IPv6 address can hold one of IPv4.
+func TestEmbedded(t *testing.T) {
+	wide := compile(t, Rules{Open: true}, Operator{Reach: []string{"0.0.0.0/0", "::/0"}})
+	for addr, want := range map[string]string{
+		"64:ff9b::a9fe:a9fe":           "[169.254.169.254]",                                   // RFC 6052
+		"64:ff9b:1:a9fe:a9:fe00::":     "[169.254.169.254 254.169.254.0 169.254.0.0 0.0.0.0]", // RFC 8215 with 48 bits
+		"64:ff9b:1:a9:fe:a9fe::":       "[0.169.254.169 169.254.169.254 254.169.254.0 0.0.0.0]",
+		"64:ff9b:1::a9:fea9:fe00:0":    "[0.0.169.254 0.169.254.169 169.254.169.254 254.0.0.0]",
+		"64:ff9b:1:0:0:0:a9fe:a9fe":    "[0.0.0.0 0.0.0.0 0.0.0.169 169.254.169.254]",
+		"::169.254.169.254":            "[169.254.169.254]",
+		"::ffff:0:169.254.169.254":     "[169.254.169.254]",
+		"2002:a9fe:a9fe::1":            "[169.254.169.254]",
+		"2001:0:a9fe:a9fe::":           "[169.254.169.254 255.255.255.255]",
+		"2001:0:808:808:0:0:5601:5601": "[8.8.8.8 169.254.169.254]", // Teredo turns each bit of a client's
+		"2600::5efe:a9fe:a9fe":         "[169.254.169.254]",         // ISATAP
+		"2600::200:5efe:a9fe:a9fe":     "[169.254.169.254]",
+		"2600::1":                      "[]",
+		"169.254.169.254":              "[]",
+		"::ffff:169.254.169.254":       "[]",
+	} {
+		a := netip.MustParseAddr(addr)
+		if got := fmt.Sprint(Embedded(a)); got != want {
+			t.Errorf("%s has %s inside, want %s", addr, got, want)
+		}
+		if d := wide.Dial(netip.AddrPortFrom(a, 80), ""); d.Allowed != (addr == "2600::1") {
+			t.Errorf("%s is %+v", addr, d)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 )
 
 // routes asks the kernel where it would send packets, over one socket that is opened
@@ -29,6 +31,20 @@ func (r *routes) toOthers(a netip.Addr) (bool, error) {
 		return false, fmt.Errorf("the kernel's route to %s: %w", a, err)
 	}
 	return kind == unix.RTN_UNICAST, nil
+}
+
+// leadsBack says whether an IPv6 address has one of this machine's own of IPv4 inside, to
+// which a translator on the way would lead its packets.
+func (r *routes) leadsBack(a netip.Addr) (bool, error) {
+	for _, inside := range egress.Embedded(a) {
+		switch kind, err := r.kind(inside); {
+		case err != nil:
+			return false, fmt.Errorf("the kernel's route to %s: %w", inside, err)
+		case kind == unix.RTN_LOCAL, kind == unix.RTN_BROADCAST:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // ipv6 says whether this machine has a route into IPv6's internet.

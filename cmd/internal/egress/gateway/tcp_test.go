@@ -155,6 +155,16 @@ func TestOwnAddress(t *testing.T) {
 	if d := g.others(policy(t, g, egress.Rules{Open: true}), to, allowed); d.Allowed || !strings.Contains(d.Reason, "own address") {
 		t.Errorf("%+v", d)
 	}
+	// Nor does it inside IPv6, where a translator would lead back.
+	b := own.As4()
+	for _, prefix := range []string{"64:ff9b::", "64:ff9b:1::", "::ffff:0:0:0", "2600::5efe:0:0"} {
+		inside := netip.MustParseAddr(prefix).As16()
+		copy(inside[12:], b[:])
+		at := netip.AddrPortFrom(netip.AddrFrom16(inside), 80)
+		if d := g.others(policy(t, g, egress.Rules{Open: true}), at, allowed); d.Allowed || !strings.Contains(d.Reason, "inside") {
+			t.Errorf("%s: %+v", at, d)
+		}
+	}
 	g.Configure(egress.Operator{Reach: []string{to.String()}})
 	if d := g.others(policy(t, g, egress.Rules{Open: true}), to, allowed); !d.Allowed {
 		t.Errorf("%+v", d)
