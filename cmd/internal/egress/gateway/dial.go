@@ -40,10 +40,17 @@ func (f *flow) check(p *egress.Policy, to netip.AddrPort) egress.Decision {
 // single machine's, and its owner did not name it.
 func (g *Gateway) others(p *egress.Policy, to netip.AddrPort, d egress.Decision) egress.Decision {
 	leaves, err := g.routes.toOthers(to.Addr().Unmap())
+	var back bool
+	if err == nil {
+		back, err = g.routes.leadsBack(to.Addr())
+	}
 	switch {
 	case err != nil:
 		return egress.Decision{Reason: err.Error()}
-	case !leaves && !p.Reaches(to):
+	case p.Reaches(to):
+	case back:
+		return egress.Decision{Reason: to.Addr().String() + " has an address of this machine inside: only its owner can open it"}
+	case !leaves:
 		return egress.Decision{Reason: fmt.Sprintf(
 			"%s is this machine's own address, or leads to no machine: only its owner can open it (reach %s)", to.Addr(), to)}
 	}
@@ -180,11 +187,17 @@ func (f *flow) dialAny(ctx context.Context, addrs []netip.AddrPort) (net.Conn, n
 	}
 }
 
+// errPorts is that a sandbox made as many connections to a server as it may.
+var errPorts = errors.New("too many connections to this server in the last minute")
+
 func (f *flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: upstreamKeepAlive}
 	network := "tcp"
 	if f.proto == egress.UDP {
 		network = "udp"
+	} else if s := f.sandbox; !s.gateway.made.one(s.id, to, s.gateway.budgets.Ports, time.Now()) {
+		s.limited.Add(1)
+		return nil, errPorts
 	}
 	c, err := d.DialContext(ctx, network, to.String())
 	if err != nil {

@@ -27,6 +27,10 @@ type Budgets struct {
 	// Memory bounds the bytes that the flows of all sandboxes take: 640 MB. One alone
 	// gets half of it.
 	Memory int64
+	// Ports is how many connections all sandboxes may make to one server (an address and
+	// its port) in a minute, each of which takes a port of this machine for that long:
+	// 14,116, half of those that Linux has. One alone gets half of it.
+	Ports int
 	// Rate bounds the bytes that pass in a second, in each direction. The default is
 	// no bound.
 	Rate int64
@@ -39,6 +43,7 @@ func (b Budgets) withDefaults() Budgets {
 	b.NewFlows = cmp.Or(b.NewFlows, 500)
 	b.Buffers = cmp.Or(b.Buffers, 64<<20)
 	b.Memory = cmp.Or(b.Memory, 640<<20)
+	b.Ports = cmp.Or(b.Ports, 14116)
 	b.Questions = cmp.Or(b.Questions, 64)
 	return b
 }

@@ -51,6 +51,7 @@ type Gateway struct {
 	routes    routes
 	ports     ports
 	memory    memory
+	made      made
 
 	mu        sync.Mutex
 	closed    bool

@@ -123,7 +123,11 @@ func full(a netip.AddrPort) tcpip.FullAddress {
 
 // dial connects from inside.
 func (b *box) dial(to netip.AddrPort) (*gonet.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	return b.dialWithin(to, 10*time.Second)
+}
+
+func (b *box) dialWithin(to netip.AddrPort, d time.Duration) (*gonet.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	c, err := gonet.DialContextTCP(ctx, b.stack, full(to), ipv4.ProtocolNumber)
 	if err == nil {
