@@ -422,7 +422,9 @@ func TestNetwork(t *testing.T) {
 	if r := execute(t, e, in("a", "bash", fmt.Sprintf(fetch, "host.cubby.internal", port))); strings.TrimSpace(r.Output) != "hello" {
 		t.Errorf("got %+v", r)
 	}
-	if r := execute(t, e, in("a", "bash", fmt.Sprintf(fetch, "example.com", 80))); !strings.Contains(r.Output, "Name or service not known") {
+	// What fails because of the network says how to open it.
+	r := execute(t, e, in("a", "bash", fmt.Sprintf(fetch, "example.com", 80)))
+	if !strings.Contains(r.Output, "Name or service not known") || !strings.Contains(r.Output, "\nnetwork: ") || !strings.Contains(r.Output, "allow example.com") {
 		t.Errorf("got %+v", r)
 	}
 	if !e.Engine().Describe().NetworkAllowed {

@@ -49,3 +49,29 @@ func TestNetworkFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexEnv: registries of the environment are told to sandboxes only where that was
+// asked for, without passwords, and what cannot be one is refused without its value.
+func TestIndexEnv(t *testing.T) {
+	t.Setenv("PIP_INDEX_URL", "https://ann:hidden@pypi.corp.example/simple")
+	for _, tt := range []struct {
+		args       []string
+		env        []string
+		registries map[string][]string
+	}{
+		{nil, nil, nil},
+		{[]string{"--index-env=false"}, nil, nil},
+		{[]string{"--index-env"}, []string{"PIP_INDEX_URL=https://pypi.corp.example/simple"},
+			map[string][]string{"pypi": {"pypi.corp.example:443"}}},
+	} {
+		opts, err := parse(append([]string{"serve", "--private"}, tt.args...), io.Discard)
+		if err != nil || !reflect.DeepEqual(opts.Env, tt.env) || !reflect.DeepEqual(opts.Network.Operator.Registries, tt.registries) {
+			t.Errorf("%q: %q, %q, %v", tt.args, opts.Env, opts.Network.Operator.Registries, err)
+		}
+	}
+	t.Setenv("PIP_INDEX_URL", "ftp://ann:hidden@pypi.corp.example/")
+	_, err := parse([]string{"serve", "--private", "--index-env"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--index-env: PIP_INDEX_URL: it is not the http or https URL") || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("%v", err)
+	}
+}

@@ -53,6 +53,22 @@ func TestResultOfExecutions(t *testing.T) {
 	}
 }
 
+// What the network refused stands behind the error, at most three times.
+func TestResultOfRefusals(t *testing.T) {
+	var b backend.ResultBuilder
+	k := b.Begin("python")
+	fmt.Fprint(k.Stdout(), "asking")
+	refused := make([]cubby.Refusal, 5)
+	for i := range refused {
+		refused[i] = cubby.Refusal{Host: "h", Reason: fmt.Sprintf("no rule allows h%d", i)}
+	}
+	k.EndExecution(&cubby.Execution{ExitCode: 1, Error: &cubby.ExecutionError{Name: "URLError", Value: "x"}, Refused: refused})
+	want := "asking\nURLError: x\nnetwork: no rule allows h0\nnetwork: no rule allows h1\nnetwork: no rule allows h2\n"
+	if r := b.Result(); r.Output != want || r.Outcome != codeexec.OutcomeFailed {
+		t.Errorf("got %q, want %q", r.Output, want)
+	}
+}
+
 // A block that runs as a program has written its error to stderr already.
 func TestResultOfPrograms(t *testing.T) {
 	var b backend.ResultBuilder
