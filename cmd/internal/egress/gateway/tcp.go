@@ -163,7 +163,8 @@ func answerTo(err error) answer {
 		return refuse
 	case errors.As(err, &name):
 		return unreachableHost
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, errPorts):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT),
+		errors.Is(err, errPorts):
 		return silence
 	case errors.Is(err, context.Canceled):
 		return refuse // the rules changed, or the sandbox ends
