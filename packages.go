@@ -35,7 +35,7 @@ type Packages struct {
 // ten minutes beside the create's own, all of which counts as the sandbox's life.
 //
 // [Client.Create] then fails also with [CodeInvalidArgument] for a name that is none,
-// with [CodeUnimplemented] where the sandbox has no pip or npm, with [CodeNotFound] for
+// with [CodeUnimplemented] where the sandbox has no pip or npm, or a virtual environment's, with [CodeNotFound] for
 // a package that there is not, and with [CodeUnavailable] where they could not be
 // installed for another reason. There is no sandbox then.
 func WithPackages(p Packages) CreateOption {
@@ -211,6 +211,10 @@ func (s *Sandbox) runInstaller(ctx context.Context, in installer) error {
 		return &Error{Code: CodeUnimplemented, Err: fmt.Errorf("there is no %s in the sandbox", in.program),
 			Hint: "on the computer that has the sandbox, install " + in.missing}
 	}
+	if in.program == "pip" && unwritable.MatchString(said) {
+		return &Error{Code: CodeUnimplemented, Err: errors.New("the Python of the sandbox is a virtual environment, which takes no packages of the sandbox's user"),
+			Hint: "on the computer that has the sandbox, choose the Python that the environment was made with (CUBBY_PYTHON), or install the packages into the environment"}
+	}
 	e := &Error{Code: CodeUnavailable, Err: fmt.Errorf("%s: %s", in.program, complaint(said, res.Status)), Hint: in.hint}
 	if in.absent.MatchString(said) {
 		e.Code = CodeNotFound
@@ -220,6 +224,10 @@ func (s *Sandbox) runInstaller(ctx context.Context, in installer) error {
 	}
 	return e
 }
+
+// unwritable finds in pip's output that there is no place for the user's packages: a
+// virtual environment has none but its own, which is the host's.
+var unwritable = regexp.MustCompile(`Permission denied: '[^'\n]*/site-packages/`)
 
 // complaint is what an installer said was wrong: its lines that say so, or its last.
 func complaint(said, status string) string {

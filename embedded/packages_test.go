@@ -6,13 +6,18 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,6 +132,12 @@ func (x *pyIndex) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // openWithIndex starts a Cubby whose owner has an index of his own, with a password.
 func openWithIndex(t *testing.T, files map[string][]byte) (*embedded.Cubby, *pyIndex) {
 	t.Helper()
+	return openPythonWithIndex(t, "/usr/bin/python3", files)
+}
+
+// openPythonWithIndex is openWithIndex with another interpreter.
+func openPythonWithIndex(t *testing.T, python string, files map[string][]byte) (*embedded.Cubby, *pyIndex) {
+	t.Helper()
 	x := &pyIndex{files: files}
 	srv := httptest.NewServer(x)
 	t.Cleanup(srv.Close)
@@ -139,13 +150,13 @@ func openWithIndex(t *testing.T, files map[string][]byte) (*embedded.Cubby, *pyI
 	}
 	t.Setenv("PIP_INDEX_URL", fmt.Sprintf("http://ann:hunter2@host.cubby.internal:%d/simple/", x.port))
 	t.Setenv("PIP_TRUSTED_HOST", "host.cubby.internal")
-	return openWith(t, embedded.Config{HostPorts: []int{x.port}, IndexEnv: true}), x
+	return openWith(t, embedded.Config{Python: python, HostPorts: []int{x.port}, IndexEnv: true}), x
 }
 
 func openWith(t *testing.T, cfg embedded.Config) *embedded.Cubby {
 	t.Helper()
 	testenv.CheckLeaks(t)
-	cfg.Binary, cfg.Python = testenv.Cubby(t), "/usr/bin/python3"
+	cfg.Binary, cfg.Python = testenv.Cubby(t), cmp.Or(cfg.Python, "/usr/bin/python3")
 	c, err := embedded.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -233,6 +244,58 @@ func TestPackages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNoPip: where pip is missing, or can put packages nowhere, the error says what to do on
+// the computer that has the sandbox.
+func TestNoPip(t *testing.T) {
+	out, err := exec.Command("/usr/bin/python3", "-c", "import pip; print(pip.__path__[0])").Output()
+	if err != nil {
+		t.Skip("this machine's Python has no pip")
+	}
+	pip := strings.TrimSpace(string(out))
+	for name, test := range map[string]struct {
+		pip  bool
+		says []string
+	}{
+		"no pip":                {false, []string{"there is no pip in the sandbox", "install python3-pip"}},
+		"a virtual environment": {true, []string{"is a virtual environment", "CUBBY_PYTHON"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			venv := filepath.Join(t.TempDir(), "venv")
+			if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", venv).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if test.pip {
+				at, err := filepath.Glob(filepath.Join(venv, "lib", "python3*", "site-packages"))
+				if err != nil || len(at) != 1 {
+					t.Fatalf("%q, %v", at, err)
+				}
+				if err := os.CopyFS(filepath.Join(at[0], "pip"), os.DirFS(pip)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			files := map[string][]byte{"one-1.0-py3-none-any.whl": wheel(t, "one", "")}
+			c, _ := openPythonWithIndex(t, filepath.Join(venv, "bin", "python"), files)
+			_, err := c.Create(bounded(t), cubby.WithPackages(cubby.Packages{Pip: []string{"one"}}))
+			if cubby.CodeOf(err) != cubby.CodeUnimplemented {
+				t.Fatalf("%v", err)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(err.Error(), want) && !strings.Contains(hintOf(err), want) {
+					t.Errorf("%v, hint %q, want %q", err, hintOf(err), want)
+				}
+			}
+		})
+	}
+}
+
+func hintOf(err error) string {
+	var e *cubby.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	return e.Hint
 }
 
 // TestUnreachableIndex: an index whose port the owner has not opened is named as such.
