@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine/enginetest"
@@ -209,5 +211,72 @@ func TestCommit(t *testing.T) {
 	}
 	if want := "\tgvisor.dev/gvisor " + (*gvisor.Engine)(nil).Commit() + "\n"; !strings.Contains(string(b), want) {
 		t.Errorf("go.mod does not require%q", want)
+	}
+}
+
+// TestOtherBuild restores the files of an image that another build made; its memory
+// is refused, and so is what was damaged.
+func TestOtherBuild(t *testing.T) {
+	f := newFixture(t, "")
+	testenv.CheckLeaksIn(t, f.dir)
+	spec := engine.Spec{ID: "other", Root: f.root.Dir, Args: []string{"/bin/sh", "-c", "cd /home/user; echo kept > new; mv new kept; exec sleep 1000"}}
+	m, err := f.engine.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	image := t.TempDir()
+	for written := false; !written; { // until the shell has
+		time.Sleep(10 * time.Millisecond)
+		if err := m.(engine.Checkpointer).Checkpoint(t.Context(), image, engine.CheckpointOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		tree, err := os.ReadFile(filepath.Join(image, "files_tree.img"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if written = strings.Contains(string(tree), "home/user/kept"); !written {
+			image = t.TempDir()
+		}
+	}
+	change := func(name string, by func(string) string) {
+		t.Helper()
+		path := filepath.Join(image, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(by(string(b))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("machine.json", func(s string) string {
+		return strings.Replace(s, f.engine.Commit(), "v0.0.0-20990101000000-000000000000", 1)
+	})
+	spec.ID = "othermemory"
+	if m, err := f.engine.Restore(t.Context(), spec, image, engine.RestoreOptions{}); !errors.Is(err, engine.ErrForeign) {
+		t.Errorf("the memory of another build: %v, %v", m, err)
+	}
+	spec.ID, spec.Args = "otherfiles", []string{"/bin/sh", "-c", `read x < /home/user/kept; test "$x" = kept && exit 42`}
+	r, err := f.engine.Restore(t.Context(), spec, image, engine.RestoreOptions{FilesOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if exit := awaitExit(t, r); exit.Err == nil || !strings.Contains(exit.Err.Error(), "status 42") {
+		t.Errorf("with the files of another build: %v", exit.Err)
+	}
+	// Whole by its sizes, and nonsense: that is the kernel's to find out in its sandbox.
+	for _, name := range []string{"files.pb", "files_tree.img", "files_meta.img"} {
+		damaged := ""
+		change(name, func(s string) string { damaged = s; return strings.Repeat("\xff", len(s)) })
+		spec.ID = "damaged" + strings.NewReplacer("_", "", ".", "").Replace(name)
+		if r, err := f.engine.Restore(t.Context(), spec, image, engine.RestoreOptions{FilesOnly: true}); err == nil {
+			r.Close()
+			t.Errorf("%s was nonsense, and was restored", name)
+		} else {
+			t.Log(err)
+		}
+		change(name, func(string) string { return damaged })
 	}
 }

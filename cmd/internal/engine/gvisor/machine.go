@@ -125,7 +125,10 @@ func (m *machine) start(ctx context.Context, from source, card *os.File) error {
 	if from.checkpoint != "" {
 		// The first process runs already; what it reads of the files is waited for.
 		if err := call(ctx, m.socket, boot.ContMgrWaitFSRestore, &boot.WaitFSRestoreArgs{CID: m.c.ID}, nil); err != nil {
-			return fmt.Errorf("restore files: %w", err)
+			// A first process that has ended already is for Wait to report.
+			if _, alive := processEndWithin(m.sentry, goferGrace); alive != nil {
+				return fmt.Errorf("restore files: %w", err)
+			}
 		}
 	}
 	return nil
