@@ -13,6 +13,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/guesttest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/interpreter"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/testenv"
 )
@@ -114,7 +115,7 @@ func TestTypeScriptCells(t *testing.T) {
 					cfg.TypeScript = testenv.TypeScript(t)
 				}
 			})
-			ip, err := interpreter.New(b.Ctx, b.Settings, b.Children)
+			ip, err := interpreter.New(b.Ctx, b.Settings, b.Children, restored.New())
 			if err != nil {
 				t.Fatal(err)
 			}

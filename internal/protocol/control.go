@@ -388,7 +388,8 @@ const (
 type InitRequest struct {
 	// Restored (Cubby) is RestoredResume or RestoredCopy in the first request to a
 	// machine that was made of a checkpoint, and absent in any other. It carries the
-	// host token that held when the checkpoint was written, if one did.
+	// host token that held when the checkpoint was written, if one did. Until a
+	// request is answered the guest serves nothing but /health.
 	Restored string `json:"cubbyRestored,omitempty"`
 	// HostToken (Cubby) is asked for at the host's own routes, /init among them,
 	// from then on. The first request must have one; in a later one it replaces

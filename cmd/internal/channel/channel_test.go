@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ type guest struct {
 	t     *testing.T
 	host  int
 	conns chan net.Conn // of echoPort
+
+	replaced atomic.Int32 // hosts
 }
 
 func startGuest(t *testing.T) (*guest, *channel.Host) {
@@ -62,7 +65,7 @@ func startGuest(t *testing.T) (*guest, *channel.Host) {
 				return false
 			}
 			return true
-		})
+		}, func() { g.replaced.Add(1) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -376,7 +379,7 @@ func TestOtherPortsAreDialledInside(t *testing.T) {
 
 func TestNewSessionAfterRestore(t *testing.T) {
 	g, h := startGuest(t)
-	for range 5 {
+	for i := range int32(5) {
 		c, gc := pair(t, g, h)
 		_, _ = c.Write([]byte("before"))
 		// The old session is left in the middle of a lot of output.
@@ -401,6 +404,9 @@ func TestNewSessionAfterRestore(t *testing.T) {
 		if _, err := io.ReadAll(gc); !errors.Is(err, channel.ErrReset) {
 			t.Fatalf("guest's old connection: %v", err)
 		}
+		if n := g.replaced.Load(); n != i+1 {
+			t.Fatalf("%d hosts were replaced, want %d", n, i+1)
+		}
 	}
 }
 
@@ -412,7 +418,7 @@ func TestGuestThatIsGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		done <- channel.Serve(ctx, guestEnd, func(_ int, c net.Conn) bool { return true })
+		done <- channel.Serve(ctx, guestEnd, func(_ int, c net.Conn) bool { return true }, nil)
 	}()
 	h := newHost(t, hostEnd)
 	c := dial(t, h, 49983)
@@ -489,7 +495,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	conns := make(chan net.Conn, 1)
 	done := make(chan error)
 	go func() {
-		done <- channel.Serve(ctx, guestEnd, func(_ int, c net.Conn) bool { conns <- c; return true })
+		done <- channel.Serve(ctx, guestEnd, func(_ int, c net.Conn) bool { conns <- c; return true }, nil)
 	}()
 	h, err := channel.NewHost(hostEnd)
 	if err != nil {

@@ -119,7 +119,7 @@ func TestGuestThatStopsReading(t *testing.T) {
 		err := Serve(ctx, guestEnd, func(_ int, c net.Conn) bool {
 			all.Go(func() { _, _ = io.Copy(c, c); c.Close() })
 			return true
-		})
+		}, nil)
 		if err != nil {
 			t.Error(err)
 		}

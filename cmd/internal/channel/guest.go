@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,12 +28,16 @@ const idlePoll = 20 * time.Millisecond
 // Each connection is offered to accept, which owns it if it answers true and
 // must not block; connections that it declines are dialled on the loopback
 // interface. accept may be nil.
-func Serve(ctx context.Context, f *os.File, accept func(port int, c net.Conn) bool) error {
+//
+// replaced, which may be nil and must not block, is called when another host has
+// taken the place of the one before, as after a restore: before the connections of
+// the old one end, and before any of the new one is accepted.
+func Serve(ctx context.Context, f *os.File, accept func(port int, c net.Conn) bool, replaced func()) error {
 	f, err := pollable(f)
 	if err != nil {
 		return fmt.Errorf("channel: %w", err)
 	}
-	s := &server{l: &link{f: f}, accept: accept, sessions: make(chan *session)}
+	s := &server{l: &link{f: f}, accept: accept, replaced: replaced, sessions: make(chan *session)}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	defer s.cancel()
 
@@ -67,6 +72,8 @@ func Serve(ctx context.Context, f *os.File, accept func(port int, c net.Conn) bo
 type server struct {
 	l        *link
 	accept   func(int, net.Conn) bool
+	replaced func()
+	host     string // whose sessions are served; only readLoop's
 	ctx      context.Context
 	cancel   context.CancelFunc
 	sessions chan *session
@@ -88,6 +95,7 @@ func (s *server) readLoop() {
 			case <-time.After(idlePoll):
 			}
 		case kind == msgSession:
+			s.meet(string(payload))
 			ses, err := s.l.start("guest", string(payload))
 			if err != nil {
 				continue // the host is gone again
@@ -105,6 +113,15 @@ func (s *server) readLoop() {
 			s.l.end(ErrReset)
 		}
 	}
+}
+
+// meet notes whose session begins.
+func (s *server) meet(session string) {
+	host, _, _ := strings.Cut(session, idSeparator)
+	if s.host != "" && s.host != host && s.replaced != nil {
+		s.replaced()
+	}
+	s.host = host
 }
 
 // Accept, Close and Addr make the sessions a net.Listener.

@@ -28,6 +28,7 @@ const stallTime = time.Minute
 
 // Host is the host's end. Its methods may be called concurrently.
 type Host struct {
+	id      string // what its sessions' names begin with: see idSeparator
 	l       *link
 	tr      *http.Transport
 	ctx     context.Context
@@ -49,7 +50,7 @@ func newHost(f *os.File, stall time.Duration) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	h := &Host{l: &link{f: f, stall: stall}, opening: make(chan struct{}, 1)}
+	h := &Host{id: rand.Text(), l: &link{f: f, stall: stall}, opening: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -64,7 +65,9 @@ func newHost(f *os.File, stall time.Duration) (*Host, error) {
 			MaxReadFrameSize:              maxFrame,
 			WriteByteTimeout:              stall,
 		},
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return h.l.start("host", rand.Text()) },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return h.l.start("host", h.id+idSeparator+rand.Text())
+		},
 	}
 	h.wg.Go(h.readLoop)
 	return h, nil

@@ -21,6 +21,10 @@ const (
 	msgEnd     = 2 // the session is over
 )
 
+// idSeparator stands in a session's name between the host's own and the rest: who
+// serves sessions learns by it that another host has come.
+const idSeparator = "/"
+
 // Pair returns the two ends of a new channel, non-blocking and close-on-exec.
 // The caller owns both.
 func Pair() (host, guest *os.File, err error) {

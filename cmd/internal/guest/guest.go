@@ -11,7 +11,7 @@
 // import each other in this order only:
 //
 //	watch ─► files ─┐
-//	commands ───────┼─► settings, reaper, reply, pid1
+//	commands ───────┼─► settings, reaper, reply, restored, pid1
 //	interpreter ────┤
 //	  └► kernelproc, cellgroup, kernel
 //	metrics ────────┘
@@ -21,6 +21,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/commands"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/files"
@@ -28,6 +29,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/metrics"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/pid1"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/watch"
 )
@@ -35,6 +37,7 @@ import (
 // Guest is the state of one guest. Make it with New.
 type Guest struct {
 	settings    *settings.Store
+	machine     *restored.Machine
 	ctx         context.Context
 	cancel      context.CancelFunc
 	reaping     sync.WaitGroup
@@ -44,6 +47,8 @@ type Guest struct {
 	watches     *watch.Service
 	metrics     *metrics.Service
 
+	// sealed is set from a restore until the host has said what the machine is now.
+	sealed       atomic.Bool
 	initialising sync.Mutex // held while a request of /init is checked and takes effect
 }
 
@@ -57,15 +62,15 @@ func New(ctx context.Context, cfg settings.Config) (*Guest, error) {
 		}
 		cfg.CgroupDir = group
 	}
-	g := &Guest{settings: settings.New(cfg)}
+	g := &Guest{settings: settings.New(cfg), machine: restored.New()}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	children := &reaper.Children{}
 	var err error
-	if g.interpreter, err = interpreter.New(g.ctx, g.settings, children); err != nil {
+	if g.interpreter, err = interpreter.New(g.ctx, g.settings, children, g.machine); err != nil {
 		g.cancel()
 		return nil, err
 	}
-	g.commands = commands.New(g.ctx, g.settings, children)
+	g.commands = commands.New(g.ctx, g.settings, children, g.machine)
 	g.files = files.New(g.settings)
 	g.watches = watch.New(g.ctx, g.files)
 	g.metrics = metrics.New(g.settings)
@@ -83,6 +88,16 @@ func (g *Guest) Close() {
 	g.commands.Wait()
 	g.watches.Wait()
 	g.reaping.Wait()
+}
+
+// Restored is called when the machine was restored from a checkpoint: before the calls
+// that were under way then end, and before any other comes. It does not block.
+func (g *Guest) Restored() {
+	g.sealed.Store(true)
+	g.machine.Restored()
+	g.commands.Restored()
+	g.watches.Restored()
+	g.metrics.Restored()
 }
 
 // CodeInterpreter returns the handler of port 49999.

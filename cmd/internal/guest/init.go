@@ -25,12 +25,20 @@ const maxInit = 8 << 20
 // uninitialised is what is said before the first /init.
 const uninitialised = "the sandbox is not set up yet"
 
+// sealed is what is said between a restore and the /init after it.
+const sealed = "the sandbox was just restored, and is not set up yet"
+
 // initialised refuses everything but /init and /health until the host has said by
-// /init whose sandbox this is.
+// /init whose sandbox this is, and again after a restore: the tokens that hold until
+// then may be another sandbox's.
 func (g *Guest) initialised(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/init" && r.URL.Path != "/health" && g.settings.Load().HostToken == "" {
 			reply.Error(w, http.StatusServiceUnavailable, uninitialised)
+			return
+		}
+		if r.URL.Path != "/init" && r.URL.Path != "/health" && g.sealed.Load() {
+			reply.Error(w, http.StatusServiceUnavailable, sealed)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -61,6 +69,10 @@ func (g *Guest) handleInit(w http.ResponseWriter, r *http.Request) {
 		reply.Error(w, http.StatusInternalServerError, err.Error())
 		return
 	}
+	if req.Restored == protocol.RestoredCopy {
+		g.interpreter.DrawAnew(r.Context())
+	}
+	g.sealed.Store(false)
 	g.interpreter.Warm(req.Warm)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -41,7 +41,7 @@ func Run(ctx context.Context, cfg settings.Config, f *os.File) error {
 		}
 		go l.give(c)
 		return true
-	})
+	}, g.Restored)
 }
 
 // listener hands the channel's connections to an http.Server.

@@ -91,6 +91,14 @@ func TestGuestOnItsChannel(t *testing.T) {
 	if h, err = channel.NewHost(os.NewFile(uintptr(again), "restored")); err != nil {
 		t.Fatal(err)
 	}
+	sealed := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return h.Dial(ctx, protocol.CodeInterpreterPort)
+	}, DisableKeepAlives: true}}
+	resp, err := sealed.Get("http://guest/contexts")
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("before the second host has greeted: %v, %v", resp, err)
+	}
+	resp.Body.Close()
 	if out := execute(h, "print(x + 1)"); !strings.Contains(out, `"43\n"`) {
 		t.Fatal(out)
 	}

@@ -81,6 +81,22 @@ func TestAttached(t *testing.T) {
 	}
 }
 
+// TestAttachedAfterARestore: what cuts the call of an attached command off then is no
+// end of its client.
+func TestAttachedAfterARestore(t *testing.T) {
+	b := newBox(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	child, shell := b.family(ctx, true)
+	c := b.g.table.find(&envd.ProcessSelector{Selector: &envd.ProcessSelector_Pid{Pid: shell}})
+	b.machine.Restored()
+	cancel()
+	b.soon("the call has ended", func() bool { return len(c.following()) == 0 })
+	if !runs(child) {
+		t.Error("the command was ended")
+	}
+	c.kill()
+}
+
 // TestSignalGroup: a signal is for one process, and for its group if the client
 // asks for that.
 func TestSignalGroup(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 )
 
 const (
@@ -47,8 +48,8 @@ type command struct {
 	// patience is how long a follower may hold up others.
 	patience time.Duration
 
-	late    atomic.Bool // its time was over
-	timer   *time.Timer // nil if it may take for ever
+	late    atomic.Bool     // its time was over
+	timer   *restored.Timer // nil if it may take for ever
 	reading sync.WaitGroup
 	ended   chan struct{} // closed when nothing more is said and end is set
 	end     *envd.ProcessEvent_EndEvent

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/guesttest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -18,15 +19,16 @@ func TestMain(m *testing.M) { guesttest.Main(m, nil) }
 type box struct {
 	*testing.T
 	*guesttest.Box
-	g    *Service
-	home string
-	envd *httptest.Server
+	g       *Service
+	machine *restored.Machine
+	home    string
+	envd    *httptest.Server
 }
 
 func newBox(t *testing.T, change ...func(*settings.Config)) *box {
 	t.Helper()
-	b := &box{T: t, Box: guesttest.New(t, change...)}
-	b.g, b.home = New(b.Ctx, b.Settings, b.Children), b.Home
+	b := &box{T: t, Box: guesttest.New(t, change...), machine: restored.New()}
+	b.g, b.home = New(b.Ctx, b.Settings, b.Children, b.machine), b.Home
 	mux := http.NewServeMux()
 	mux.Handle(b.g.Handler())
 	b.envd = b.Serve(mux, b.g.Wait)

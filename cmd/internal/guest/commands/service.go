@@ -21,6 +21,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -43,6 +44,7 @@ type Service struct {
 	ctx      context.Context // done when the guest ends
 	wg       sync.WaitGroup  // of the commands
 	children *reaper.Children
+	machine  *restored.Machine
 	table    table
 	// large has a place for each large input.
 	large chan struct{}
@@ -52,13 +54,17 @@ var _ envdconnect.ProcessHandler = (*Service)(nil)
 
 // New returns a service that lives until ctx is done; then wait
 // must be called.
-func New(ctx context.Context, s *settings.Store, c *reaper.Children) *Service {
-	return &Service{settings: s, ctx: ctx, children: c, large: make(chan struct{}, inputs)}
+func New(ctx context.Context, s *settings.Store, c *reaper.Children, m *restored.Machine) *Service {
+	return &Service{settings: s, ctx: ctx, children: c, machine: m, large: make(chan struct{}, inputs)}
 }
 
 // Bound changes how many commands there are at a time; 0 is as many as ever. Those
 // that run go on.
 func (s *Service) Bound(n int) { s.table.bound(n) }
+
+// Restored says that the machine was restored: ends that were remembered before are for
+// as long again.
+func (s *Service) Restored() { s.table.restored() }
 
 // Wait waits until nothing of the commands is left. The service's context is done.
 func (s *Service) Wait() { s.wg.Wait() }
@@ -126,8 +132,8 @@ func (s *Service) List(context.Context, *connect.Request[envd.ListRequest]) (*co
 }
 
 // Start starts a command and follows it until its end. The deadline of the call is
-// the command's too; the client's going away is not its end, except with the header
-// Cubby-Attached.
+// the command's too, in time that the machine ran; the client's going away is not its
+// end, except with the header Cubby-Attached, and a restore is never.
 func (s *Service) Start(ctx context.Context, req *connect.Request[envd.StartRequest],
 	stream *connect.ServerStream[envd.StartResponse]) error {
 	a, err := s.settings.Account(settings.RequestUser(req.Header()))
@@ -140,7 +146,13 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[envd.StartRequ
 	}
 	defer c.leave(f)
 	if req.Header().Get(protocol.HeaderAttached) == "1" {
-		defer c.kill() // nothing, if it has ended
+		restores := s.machine.Restores()
+		defer func() {
+			// At its deadline it is killed anyway, but that counts a checkpoint's time.
+			if s.machine.Restores() == restores && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				c.kill() // nothing, if it has ended
+			}
+		}()
 	}
 	send := func(e *envd.ProcessEvent) error { return stream.Send(&envd.StartResponse{Event: e}) }
 	return s.tellAll(ctx, c, f, req.Header(), send, func() error {
@@ -170,7 +182,7 @@ func (s *Service) startCommand(ctx context.Context, a settings.Account, req *env
 		return nil, nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		c.timer = time.AfterFunc(time.Until(deadline), func() {
+		c.timer = s.machine.AfterFunc(time.Until(deadline), func() {
 			c.late.Store(true)
 			c.kill()
 		})

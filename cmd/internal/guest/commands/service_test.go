@@ -15,6 +15,7 @@ import (
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 )
 
@@ -96,7 +97,7 @@ func FuzzProcessEnvelopes(f *testing.F) {
 		f.Add(true, false, []byte(seed))
 		f.Add(false, true, []byte(seed))
 	}
-	g := New(context.Background(), settings.New(settings.Config{}), &reaper.Children{})
+	g := New(context.Background(), settings.New(settings.Config{}), &reaper.Children{}, restored.New())
 	_, h := g.Handler()
 	f.Fuzz(func(t *testing.T, follow, binary bool, body []byte) {
 		procedure, contentType := envdconnect.ProcessStreamInputProcedure, "application/connect+json"

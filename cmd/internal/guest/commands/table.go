@@ -183,6 +183,15 @@ func (cs *table) over(c *command) {
 	cs.forget()
 }
 
+// restored lets what is remembered be so as if it had ended now.
+func (cs *table) restored() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for i := range cs.past {
+		cs.past[i].at = time.Now()
+	}
+}
+
 // forget drops what is not to be remembered any more. The caller holds the lock.
 func (cs *table) forget() {
 	since := time.Now().Add(-remembered)

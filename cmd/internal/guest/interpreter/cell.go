@@ -22,6 +22,8 @@ const (
 	defaultMaxOutput = 64 << 20
 	maxResults       = 128 << 20       // bytes of the results of one cell
 	graceTime        = 2 * time.Second // between SIGINT and SIGKILL
+	// frozenTime is how long nothing looks at a cell only if the machine was frozen.
+	frozenTime = 5 * time.Second
 )
 
 var (
@@ -47,6 +49,7 @@ type cell struct {
 	w         http.ResponseWriter
 	maxOutput int64
 	done      chan struct{} // closed when the kernel is done or dead
+	restores  int64         // of the machine when the cell was asked for
 
 	// Set by who must not wait for mu, which is held while a slow client takes
 	// its time.
@@ -132,6 +135,22 @@ func (c *cell) flush() {
 func (c *cell) unread(d time.Duration) bool {
 	since := c.writing.Load()
 	return since != 0 && time.Since(time.Unix(0, since)) >= d
+}
+
+// startAgain gives a client as long for what is being written to it as if that had
+// begun now.
+func (c *cell) startAgain() {
+	if since := c.writing.Load(); since != 0 {
+		c.writing.CompareAndSwap(since, time.Now().UnixNano())
+	}
+}
+
+// leave lets the cell go on without its client, which a restore has cut off: what it
+// says is dropped, and its input has ended.
+func (c *cell) leave(ip *Interpreter) {
+	if c.input != nil {
+		ip.closeInput(c.input)
+	}
 }
 
 // cutOff gives up on the client: what is being written to it fails, and so does

@@ -57,7 +57,10 @@ func (ip *Interpreter) handleExecute(w http.ResponseWriter, r *http.Request) {
 		reply.Text(w, http.StatusTooManyRequests, fmt.Sprintf("calls with %d MiB of source are waiting already", maxWaiting>>20))
 		return
 	}
-	run := &cell{rc: http.NewResponseController(w), w: w, maxOutput: maxOutput, done: make(chan struct{}), last: time.Now()}
+	run := &cell{
+		rc: http.NewResponseController(w), w: w, maxOutput: maxOutput,
+		done: make(chan struct{}), last: time.Now(), restores: ip.machine.Restores(),
+	}
 	defer run.close()
 	q, status, err := ip.makeProgram(c, req)
 	if err != nil {
@@ -121,6 +124,9 @@ func (ip *Interpreter) handleExecute(w http.ResponseWriter, r *http.Request) {
 	maps.Copy(env, req.EnvVars)
 	if k.Identity != s.Identity { // it was started before the sandbox became another
 		k.Identity, q.Keep = s.Identity, s.Identity.Variables()
+	}
+	if n := ip.copies.Load(); k.Copies.Swap(n) != n {
+		q.Anew = true
 	}
 	q.Op, q.ID, q.Env, q.Ack = "execute", int64(c.count), env, true
 	q.Drain = r.Header.Get(protocol.HeaderDrain) == "1"

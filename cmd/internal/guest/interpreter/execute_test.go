@@ -268,6 +268,38 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
+// TestCellsGoOnAfterARestore cuts off clients as a restore does. Their cells end by
+// themselves, or at their time limit, in the same kernel; what reads has read all.
+func TestCellsGoOnAfterARestore(t *testing.T) {
+	for name, c := range map[string]struct {
+		call guesttest.Call
+		want string
+	}{
+		"python": {guesttest.Call{Code: "import os, time\nx = 1; open('begun', 'w').close()\n" +
+			"while not os.path.exists('cut'): time.sleep(.01)\nprint('to nobody'); x = 2"}, "2\n"},
+		"its input ends": {guesttest.Call{Stdin: &protocol.Stdin{ID: "in"}, Code: "import sys\n" +
+			"x = 1; open('begun', 'w').close(); x = [sys.stdin.read()]"}, "['']\n"},
+		"its time limit holds": {guesttest.Call{Header: guesttest.Limit(2 * time.Second),
+			Code: "import time\nx = 1; open('begun', 'w').close()\ntry: time.sleep(60)\nexcept KeyboardInterrupt: x = 3"}, "3\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			resp := b.request(ctx, c.call)
+			b.until("begun")
+			b.machine.Restored()
+			cancel()
+			resp.Body.Close()
+			time.Sleep(50 * time.Millisecond) // for an interrupt, which must not come
+			guesttest.Must(t, os.WriteFile(b.at("cut"), nil, 0o600))
+			a := b.run(guesttest.Call{Code: "print(x)"}) // waits for its turn
+			if a.Stdout != c.want || a.End.FreshKernel {
+				t.Fatalf("%q %+v", a.Stdout, a.End)
+			}
+		})
+	}
+}
+
 // A client that takes nothing holds the code up, but not beyond its time, and the
 // context not much longer. The code does not stop by itself: what connections hold
 // may be enough for it until then.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/guesttest"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
@@ -22,16 +23,17 @@ type box struct {
 	*testing.T
 	g          *Interpreter
 	guest      *guesttest.Box
+	machine    *restored.Machine
 	home       string
 	envd, code *httptest.Server
 }
 
 func newBox(t *testing.T, change ...func(*settings.Config)) *box {
 	t.Helper()
-	b := &box{T: t, guest: guesttest.New(t, change...)}
+	b := &box{T: t, guest: guesttest.New(t, change...), machine: restored.New()}
 	b.home = b.guest.Home
 	var err error
-	if b.g, err = New(b.guest.Ctx, b.guest.Settings, b.guest.Children); err != nil {
+	if b.g, err = New(b.guest.Ctx, b.guest.Settings, b.guest.Children, b.machine); err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()

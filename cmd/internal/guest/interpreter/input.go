@@ -30,6 +30,7 @@ type codeInput struct {
 	opened   chan struct{} // closed once the kernel has opened the pipe
 	over     chan struct{} // closed when the execution has ended
 
+	end  sync.Once // closes over, and the rest
 	once sync.Once // closes r and opened
 	r    int       // our own end for reading: until the kernel has one, the pipe must have a reader
 }
@@ -111,14 +112,18 @@ func (in *codeInput) close() {
 	_ = os.Remove(in.path)
 }
 
-// closeInput ends an input. Who still holds the pipe, such as a process in the
-// background, reads its end.
+// closeInput ends an input, once or more often. Who still holds the pipe, such as a
+// process in the background, reads its end.
 func (ip *Interpreter) closeInput(in *codeInput) {
 	ip.inputs.mu.Lock()
-	delete(ip.inputs.all, in.id)
+	if ip.inputs.all[in.id] == in {
+		delete(ip.inputs.all, in.id)
+	}
 	ip.inputs.mu.Unlock()
-	close(in.over)
-	in.close()
+	in.end.Do(func() {
+		close(in.over)
+		in.close()
+	})
 }
 
 // handleStdinProbe says that executions take an input and arguments.

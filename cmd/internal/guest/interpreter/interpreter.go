@@ -14,6 +14,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reaper"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/reply"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/transformer"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -25,8 +26,10 @@ type Interpreter struct {
 	ctx      context.Context // done when the guest ends
 	wg       sync.WaitGroup  // of the kernels' goroutines, and of those that start TypeScript's compiler
 	children *reaper.Children
+	machine  *restored.Machine
 	// typescript makes JavaScript of the cells of that language.
 	typescript *transformer.Transformer
+	copies     atomic.Int64 // of the machine that were made so far, and are this one's past
 	groups     *cellgroup.Groups
 	contexts   contexts
 	inputs     codeInputs
@@ -35,12 +38,12 @@ type Interpreter struct {
 
 // New writes the kernels' scripts and returns an interpreter without a
 // kernel. It lives until ctx is done; then its Close must be called.
-func New(ctx context.Context, s *settings.Store, c *reaper.Children) (*Interpreter, error) {
+func New(ctx context.Context, s *settings.Store, c *reaper.Children, m *restored.Machine) (*Interpreter, error) {
 	if err := kernel.Write(s.Config.KernelDir); err != nil {
 		return nil, err
 	}
 	return &Interpreter{
-		settings: s, ctx: ctx, children: c, groups: cellgroup.New(s.Config.CgroupDir),
+		settings: s, ctx: ctx, children: c, machine: m, groups: cellgroup.New(s.Config.CgroupDir),
 		typescript: transformer.New(s.Config.TypeScript, s.Config.SwitchUser, c),
 	}, nil
 }

@@ -106,6 +106,7 @@ func (ip *Interpreter) launch(ctx context.Context, c *codeContext) (*kernelproc.
 	if st, err := os.Stat(cwd); err != nil || !st.IsDir() {
 		cwd = ip.settings.Config.Home // the code removed it
 	}
+	copies := ip.copies.Load()
 	k, err := kernelproc.Start(ip.settings, ip.children, &ip.wg, command, cwd)
 	if errors.Is(err, fs.ErrPermission) && cwd != ip.settings.Config.Home {
 		if c.strict {
@@ -116,15 +117,16 @@ func (ip *Interpreter) launch(ctx context.Context, c *codeContext) (*kernelproc.
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	limit := time.NewTimer(startTime)
-	defer limit.Stop()
+	k.Copies.Store(copies)
+	limit, timer := ip.machine.After(startTime)
+	defer timer.Stop()
 	select {
 	case <-k.Ready:
 		c.strict = false
 		return k, nil
 	case <-k.Ended:
 		err = fmt.Errorf("the %s kernel ended at once (%s)", c.kernel, reaper.Describe(k.Status))
-	case <-limit.C:
+	case <-limit:
 		err = fmt.Errorf("the %s kernel was not ready after %s", c.kernel, startTime)
 	case <-ctx.Done():
 		err = ctx.Err()

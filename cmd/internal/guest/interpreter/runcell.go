@@ -12,11 +12,13 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernel"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/kernelproc"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/procfs"
+	"github.com/cubby-sandbox/cubby/cmd/internal/guest/restored"
 	"github.com/cubby-sandbox/cubby/cmd/internal/guest/settings"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // timeLimit is how long a cell may take, 0 for as long as it likes, and since when.
+// What its machine spends in a checkpoint counts for nothing.
 type timeLimit struct {
 	length time.Duration
 	since  time.Time
@@ -46,13 +48,15 @@ func (ip *Interpreter) runCell(r *http.Request, c *codeContext, k *kernelproc.Pr
 
 	keepalive := time.NewTicker(keepaliveTime / 5)
 	defer keepalive.Stop()
-	var limit, signal, grace <-chan time.Time
+	var limit, grace <-chan struct{}
+	var signal <-chan time.Time
 	if atMost.length > 0 {
-		t := time.NewTimer(time.Until(atMost.since.Add(atMost.length)))
+		var t *restored.Timer
+		limit, t = ip.machine.After(time.Until(atMost.since.Add(atMost.length)))
 		defer t.Stop()
-		limit = t.C
 	}
 	gone := r.Context().Done()
+	looked := time.Now()
 	sent := make(chan struct{})
 	interrupt := func(why int32) {
 		run.stopped.Store(why)
@@ -66,7 +70,7 @@ func (ip *Interpreter) runCell(r *http.Request, c *codeContext, k *kernelproc.Pr
 			k.Interrupt()
 		}
 		gr.InterruptOthers(int(ip.settings.Config.UID))
-		grace = time.After(graceTime)
+		grace, _ = ip.machine.After(graceTime)
 		limit, gone = nil, nil
 	}
 	go func() {
@@ -92,7 +96,11 @@ wait:
 		case <-limit:
 			interrupt(pastTime)
 		case <-gone:
-			interrupt(clientGone)
+			if gone = nil; ip.machine.Restores() == run.restores {
+				interrupt(clientGone)
+			} else {
+				run.leave(ip)
+			}
 		case <-signal:
 			k.Interrupt()
 		case <-shutdown:
@@ -104,6 +112,10 @@ wait:
 			k.Stop()
 			grace = nil
 		case <-keepalive.C:
+			if time.Since(looked) > frozenTime {
+				run.startAgain()
+			}
+			looked = time.Now()
 			if c.waiters.Load() > 0 && !run.wasCut() && run.unread(patience) {
 				run.cutOff() // others wait for the context
 				if run.stopped.Load() == notStopped {

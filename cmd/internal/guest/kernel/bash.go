@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"bufio"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,6 +157,9 @@ func (k *bashKernel) readRequests(r io.Reader) error {
 func (k *bashKernel) run(q Request) error {
 	setup, teardown := bashEnv(q.Env, q.Cwd)
 	setup = bashKeep(q.Keep) + setup
+	if q.Anew {
+		setup = bashAnew() + setup
+	}
 	first := bashProgram(q, &setup, &teardown)
 	if _, err := k.code.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("rewind the code: %w", err)
@@ -293,6 +298,14 @@ func bashKeep(vars map[string]string) string {
 		fmt.Fprintf(&set, "builtin export %s=%s\n", n, bashQuote(value))
 	}
 	return set.String()
+}
+
+// bashAnew returns the command that seeds RANDOM, unless the code has taken it for
+// a variable of its own, which does not change by itself. SRANDOM needs no seed.
+func bashAnew() string {
+	var seed [4]byte
+	_, _ = rand.Read(seed[:]) // never fails
+	return fmt.Sprintf("[[ $RANDOM$RANDOM == \"$RANDOM$RANDOM\" ]] || RANDOM=%d\n", binary.NativeEndian.Uint32(seed[:]))
 }
 
 // bashEnv returns the commands that set the environment and folder of one call,

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -46,7 +47,7 @@ type Command struct {
 
 // Request is what the guest asks of a kernel.
 type Request struct {
-	// Op is "execute", or OpInterrupt.
+	// Op is "execute", OpInterrupt or OpAnew.
 	Op string `json:"op"`
 	// ID is repeated in every event about this request.
 	ID int64 `json:"id"`
@@ -54,6 +55,9 @@ type Request struct {
 	Code string `json:"code"`
 	// TypeScript asks the JavaScript kernel to erase the types of Code first.
 	TypeScript bool `json:"typescript,omitempty"`
+	// Anew says that the kernel's machine is a copy, and that generators of random
+	// numbers draw anew before the code runs.
+	Anew bool `json:"anew,omitempty"`
 	// Keep is set before the code runs, and stays.
 	Keep map[string]string `json:"keep,omitempty"`
 	// Env is set after Keep, and what was there is put back when the code has run.
@@ -98,10 +102,18 @@ const (
 	SignalDelay = 100 * time.Millisecond
 )
 
+// OpAnew has the JavaScript kernel's generators of random numbers draw anew, as
+// SignalAnew has those of Python's: at once, also while code runs that lets anything
+// else run. Both send "anew" when they have. A Bash kernel draws for Request.Anew only.
+const (
+	OpAnew     = "anew"
+	SignalAnew = syscall.SIGURG // which ends no process that does not expect it
+)
+
 // Event is a message from a kernel. Which fields are set depends on Ev.
 type Event struct {
-	// Ev is "ready" (once), "input" (see Request.Stdin), "result", "error", or
-	// "done" (last of a request).
+	// Ev is "ready" (once), "anew" (see OpAnew), "input" (see Request.Stdin),
+	// "result", "error", or "done" (last of a request).
 	Ev string `json:"ev"`
 	ID int64  `json:"id,omitempty"`
 

@@ -22,6 +22,7 @@ const { Writable } = require('stream');
 const { pathToFileURL } = require('url');
 const { jsonOf } = require('./node_json.cjs');
 const { rewrite } = require('./node_rewrite.cjs');
+const { drawAnew } = require('./node_random.cjs');
 
 // The code may replace any global; the kernel keeps the ones it needs.
 const { process, Buffer, JSON, Object, Array, Map, Set, Error, Promise, String, Number, Math, Symbol, Atomics, Infinity } = globalThis;
@@ -213,7 +214,8 @@ function sendResult(main, data) {
 
 // Waits until the guest has taken a result, so that text which is printed next does
 // not overtake it.
-// Nothing but an interrupt can come meanwhile: the guest sends one request at a time.
+// Nothing but an interrupt or 'anew' can come meanwhile: the guest sends one request at
+// a time.
 function awaitAck() {
   const byte = Buffer.alloc(1);
   let line = [];
@@ -231,8 +233,9 @@ function awaitAck() {
       continue;
     }
     const req = JSON.parse(Buffer.from(line).toString('utf8'));
-    if (req.op !== 'interrupt') return;
-    setImmediate(() => interrupt(req.id)); // as it would have come
+    if (req.op === 'interrupt') setImmediate(() => interrupt(req.id)); // as it would have come
+    else if (req.op === 'anew') anew();
+    else return;
     line = [];
   }
 }
@@ -389,7 +392,13 @@ function eraseTypes(src) {
   }
 }
 
+function anew() {
+  drawAnew();
+  send({ ev: 'anew' });
+}
+
 function execute(req) {
+  if (req.anew) drawAnew();
   const file = `<cell ${++count}>`;
   let leave = () => {};
   process.exitCode = undefined;
@@ -528,6 +537,7 @@ wire.on('data', (chunk) => {
     // the cell before, and may only be seen in that turn.
     if (req.op === 'execute') setImmediate(() => setImmediate(execute, req));
     else if (req.op === 'interrupt') setImmediate(() => setImmediate(interrupt, req.id));
+    else if (req.op === 'anew') anew();
   }
   if (chunk.length) parts.push(chunk);
 });

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Failure = Tuple[int, str, str, str]  # exit status, name, value and traceback
 
 SIGINT = 2
+SIGANEW = _signal.SIGURG  # see kernel.go
 MAX_MESSAGE = 32 << 20  # bytes of one result on the socket
 MAX_SOURCES = 16 << 20  # characters of cell source kept for tracebacks
 
@@ -157,7 +158,7 @@ class Kernel:
         """Write one message, and wait until it was acted on. A signal never splits it."""
         output.flush()
         data = memoryview((line + "\n").encode("ascii"))
-        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (SIGINT,))
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (SIGINT, SIGANEW))
         try:
             with self.lock:
                 while len(data) and self.control >= 0:
@@ -213,6 +214,17 @@ class Kernel:
                 output.flush()
                 os._exit(0)
 
+    def draw_anew(self, signum, frame):
+        """Draw anew between two instructions of whatever runs."""
+        if os.getpid() != self.pid or not part("python_anew").draw(False):
+            return
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (SIGINT, SIGANEW))
+        try:
+            with self.lock:  # held by another thread if by any: in send() the signal waits
+                os.write(self.control, b'{"ev":"anew"}\n')
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
     # Cells.
 
     def serve(self):
@@ -233,6 +245,8 @@ class Kernel:
         undo: list = []
         failure = None
         try:
+            if message.get("anew"):
+                part("python_anew").draw(True)
             self.prepare(message, undo)
             _signal.signal(SIGINT, _signal.default_int_handler)
             failure = self.guarded(message.get("code", ""), bool(message.get("drain")) and "program" in message)
@@ -575,6 +589,7 @@ def start(args):
     sys.stdin = sys.__stdin__ = output.Stdin()  # type: ignore[assignment]
     output.open_streams(True)
     ignore_interrupts()
+    _signal.signal(SIGANEW, kernel.draw_anew)
     sys.modules["_cubby_kernel"] = sys.modules["__main__"]
     sys.modules["__main__"] = kernel.main
     sys.argv = [""]

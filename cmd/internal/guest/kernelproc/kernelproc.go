@@ -46,6 +46,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	sock    int           // the end of the wire; the reading goroutine closes it
 	Ready   chan struct{} // closed after the ready event
+	Drew    chan struct{} // gets a value, if there is room for one, when it has drawn anew
 	Ended   chan struct{} // closed when the process is dead and its last words are read
 	exited  chan struct{} // closed when the process is dead
 	Status  syscall.WaitStatus
@@ -62,6 +63,7 @@ type Process struct {
 
 	Group cellgroup.Home // guarded by groups.mu
 
+	Copies   atomic.Int64      // of its machine, for which it has drawn; the caller's
 	Identity settings.Identity // that it has been told; guarded by the turn of its context
 
 	streams [2]textStream
@@ -97,7 +99,7 @@ func Start(s *settings.Store, children *reaper.Children, wg *sync.WaitGroup, c k
 	}
 	k := &Process{
 		sock: ours[0], out: [2]int{ours[1], ours[2]},
-		Ready: make(chan struct{}), Ended: make(chan struct{}), exited: make(chan struct{}),
+		Ready: make(chan struct{}), Drew: make(chan struct{}, 1), Ended: make(chan struct{}), exited: make(chan struct{}),
 	}
 	k.cmd = exec.Command(c.Path, c.Args...)
 	if c.Path == "/proc/self/exe" {
@@ -132,6 +134,9 @@ func (k *Process) PID() int { return k.cmd.Process.Pid }
 
 // Interrupt sends SIGINT to the process.
 func (k *Process) Interrupt() { _ = syscall.Kill(k.PID(), syscall.SIGINT) }
+
+// SignalAnew has a Python kernel's generators draw anew.
+func (k *Process) SignalAnew() { _ = syscall.Kill(k.PID(), kernel.SignalAnew) }
 
 // Stop kills the process and gives up on output that others hold open.
 func (k *Process) Stop() {

@@ -20,6 +20,14 @@ func (k *Process) InterruptByWire(id int64) {
 	}
 }
 
+// DrawAnewByWire has a JavaScript kernel's generators draw anew. It waits while the
+// kernel does not read, but not longer than it lives.
+func (k *Process) DrawAnewByWire() {
+	if b, err := json.Marshal(kernel.Request{Op: kernel.OpAnew}); err == nil {
+		_ = k.write(append(b, '\n')) // one that has ended needs none
+	}
+}
+
 // Execute hands q to the kernel; s takes what comes until done or died.
 func (k *Process) Execute(q kernel.Request, s Sink) error {
 	code := q.Code
@@ -132,6 +140,13 @@ func (k *Process) act() {
 		rest = after
 		var e kernel.Event
 		if json.Unmarshal(line, &e) != nil {
+			continue
+		}
+		if e.Ev == "anew" {
+			select {
+			case k.Drew <- struct{}{}:
+			default:
+			}
 			continue
 		}
 		if e.Ev == "ready" {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,10 +48,14 @@ type load struct {
 	busy time.Duration // of all processors since the sandbox began
 	at   time.Time
 	pct  float64
+	// restored says that the machine was, since at: what was counted before cannot be
+	// compared with what is counted now.
+	restored atomic.Bool
 }
 
 // measure returns the load in percent of cpus. The first time it is that since the
-// sandbox began; what is asked for at once again is the same.
+// sandbox began; what is asked for at once again is the same, and so is what is asked
+// for first after a restore, from when on it is measured anew.
 func (l *load) measure(cpus float64) (float64, error) {
 	busy, err := busyTime()
 	if err != nil {
@@ -60,6 +65,10 @@ func (l *load) measure(cpus float64) (float64, error) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	elapsed := now.Sub(l.at)
+	if l.restored.Swap(false) {
+		l.busy, l.at = busy, now
+		return l.pct, nil
+	}
 	if l.at.IsZero() {
 		if elapsed, err = uptime(); err != nil {
 			return 0, err
@@ -81,6 +90,9 @@ type Service struct {
 
 // New returns a service that knows the sandbox's limits by s.
 func New(s *settings.Store) *Service { return &Service{settings: s} }
+
+// Restored says that the machine was restored from a checkpoint.
+func (s *Service) Restored() { s.load.restored.Store(true) }
 
 // Answer tells what the sandbox uses of what it may use. How much that is
 // the host says: the kernel inside knows only the machine.

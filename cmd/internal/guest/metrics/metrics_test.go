@@ -47,6 +47,17 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// TestLoadAfterARestore: the hour on a disk is no part of what a load is measured over.
+func TestLoadAfterARestore(t *testing.T) {
+	busy, err := busyTime()
+	guesttest.Must(t, err)
+	l := load{busy: busy + time.Hour, at: time.Now().Add(-time.Hour), pct: 42}
+	l.restored.Store(true)
+	if got, err := l.measure(1); err != nil || got != 42 || time.Since(l.at) > time.Minute || l.busy >= busy+time.Hour {
+		t.Error(got, l.at, l.busy, err)
+	}
+}
+
 func TestLoad(t *testing.T) {
 	l := load{busy: -time.Hour, at: time.Now().Add(-time.Minute)} // an hour's work in a minute
 	if got, err := l.measure(1); err != nil || got != 100 {

@@ -84,6 +84,16 @@ func New(ctx context.Context, files *files.Service) *Service {
 	return &Service{files: files, ctx: ctx}
 }
 
+// Restored says that the machine was restored: the time before that, which polled
+// watches were not asked for, does not count.
+func (s *Service) Restored() {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	for _, p := range s.table.polled {
+		p.asked = time.Now()
+	}
+}
+
 // Wait waits until nothing of the watches is left. The service's context is done.
 func (s *Service) Wait() { s.wg.Wait() }
 
