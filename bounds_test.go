@@ -17,7 +17,7 @@ type silent struct{ begins bool }
 
 func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Path, "/known") { // one sandbox can be found
-		return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(`{"sandboxID":"known"}`))}, nil
+		return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(`{"sandboxID":"known","cubbyLimits":{"memoryMB":512}}`))}, nil
 	}
 	if s.begins {
 		return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(stalled{r.Context()})}, nil
@@ -69,6 +69,22 @@ func TestSilentServer(t *testing.T) {
 			return err
 		}, 10 * time.Minute},
 		{"pause", func(ctx context.Context, _ *cubby.Client, s *cubby.Sandbox) error { return s.Pause(ctx) }, 10 * time.Minute},
+		{"snapshot", func(ctx context.Context, _ *cubby.Client, s *cubby.Sandbox) error {
+			_, err := s.Snapshot(ctx)
+			return err
+		}, 10 * time.Minute},
+		{"fork", func(ctx context.Context, _ *cubby.Client, s *cubby.Sandbox) error {
+			_, err := s.Fork(ctx, 2)
+			return err
+		}, 10 * time.Minute},
+		{"rollback", func(ctx context.Context, _ *cubby.Client, s *cubby.Sandbox) error { return s.Rollback(ctx, "x") }, 10 * time.Minute},
+		{"snapshots", func(ctx context.Context, c *cubby.Client, _ *cubby.Sandbox) error {
+			for _, err := range c.Snapshots(ctx, cubby.SnapshotListOptions{}) {
+				return err
+			}
+			return nil
+		}, 30 * time.Second},
+		{"delete snapshot", func(ctx context.Context, c *cubby.Client, _ *cubby.Sandbox) error { return c.DeleteSnapshot(ctx, "x") }, 30 * time.Second},
 	} {
 		for _, begins := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

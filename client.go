@@ -58,8 +58,9 @@ type Config struct {
 //
 // Its calls, and those of a [Sandbox] about the sandbox itself, fail with
 // [CodeUnavailable] when their context has no deadline and the server has not
-// answered within 30 seconds; [Client.Create] within two minutes, and
-// [Client.Connect] and [Sandbox.Pause], which may move memory, within ten.
+// answered within 30 seconds; [Client.Create] within two minutes, and those that move
+// memory, [Client.Connect], [Sandbox.Pause], [Sandbox.Snapshot], [Sandbox.Fork] and
+// [Sandbox.Rollback], within ten.
 type Client struct {
 	api     *url.URL
 	sandbox *url.URL // nil: each port is a host of domain
@@ -153,7 +154,9 @@ type Limits struct {
 type CreateOption interface{ applyCreate(*createConfig) }
 
 // ConnectOption modifies [Client.Connect].
-type ConnectOption interface{ applyConnect(*connectRequest) }
+type ConnectOption interface {
+	applyConnect(*protocol.ConnectSandbox)
+}
 
 type createOption func(*createConfig)
 
@@ -166,12 +169,12 @@ type createConfig struct {
 	packages Packages
 }
 
-// connectRequest is the body of POST /sandboxes/{id}/connect.
-type connectRequest struct {
-	Timeout int `json:"timeout"` // seconds
-}
-
-// WithTemplate names the root filesystem; without it [DefaultTemplate].
+// WithTemplate names what the sandbox is made of: a template, whose files it begins with,
+// or the ID of a [Snapshot], whose memory and files it has; without it
+// [DefaultTemplate]. One of a snapshot has an id, tokens and rules of its own,
+// connections to the outside are reset, and random numbers differ between two of them;
+// its limits are the snapshot's, and its variables of [WithSandboxEnv], unless it asks
+// for others. With a snapshot's memory, the size of the disk cannot be another.
 func WithTemplate(id string) CreateOption {
 	return createOption(func(r *createConfig) { r.TemplateID = id })
 }
@@ -270,6 +273,8 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 		ignored = &Error{Code: CodeUnimplemented, Err: errors.New("the server does not say that it keeps limits"), Hint: "leave WithLimits out: its templates decide"}
 	case rules != nil && len(rules.DenyHosts) > 0 && !sbx.cubby:
 		ignored = errDenyUnknown()
+	case req.IdleTimeout != nil && !sbx.cubby:
+		ignored = onlyCubby(op, "an idle timeout", "leave WithIdleTimeout out, and give WithTimeout")
 	}
 	if err, ok := errors.AsType[*Error](ignored); ok {
 		err.Op = op
@@ -300,15 +305,18 @@ func (c *Client) newSandbox(ctx context.Context, path string, body *protocol.New
 	return c.exchange(req, answer)
 }
 
-// Connect finds a sandbox that already runs (or is paused, which resumes it)
-// and lets it live for at least [WithTimeout]'s time from now, or five minutes. It
-// fails with [CodeNotFound] when there is none of that id.
+// Connect finds a sandbox that already runs, or is paused, and resumes that one; it lets
+// it live for at least [WithTimeout]'s time from now, or five minutes. It fails with
+// [CodeNotFound] when there is none of that id, with [CodeRateLimited] and
+// [CodeUnavailable] when the server has no room for one that is paused, and with
+// [CodeIncompatible] when it cannot restore its memory any more: [WithFilesOnly] then
+// brings it back with its files. After an error it is paused as before.
 func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	const op = "connect to sandbox"
 	if err := checkID(id); err != nil {
 		return nil, fail(op, CodeInvalidArgument, err)
 	}
-	var req connectRequest
+	var req protocol.ConnectSandbox
 	WithTimeout(defaultTimeout).applyConnect(&req)
 	for _, o := range opts {
 		o.applyConnect(&req)
@@ -321,7 +329,7 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) 
 		if v2 {
 			path = "/v2" + path
 		}
-		return c.control(ctx, http.MethodPost, path, nil, req, &answer)
+		return c.control(ctx, http.MethodPost, path, nil, &req, &answer)
 	})
 	if err != nil {
 		return nil, fail(op, CodeUnavailable, err)

@@ -40,6 +40,21 @@
 // ([Sandbox.Kill]), also when its program does not: [Client.List] and
 // [Client.Connect] find it again. A private Cubby's ends with the program.
 //
+// [Sandbox.Pause] writes its memory and files to the server's disk, and then it takes
+// neither memory nor processor; Connect resumes it, and what ran goes on. A server does
+// both by itself for one that was created with [WithAutoPause] and [WithAutoResume].
+// [Sandbox.Snapshot] keeps what it is at a moment: other sandboxes are made of that
+// ([WithTemplate]), or it is put back to it ([Sandbox.Rollback]). [Sandbox.Fork] copies
+// it with what runs in it:
+//
+//	copies, err := sbx.Fork(ctx, 3)
+//	for _, c := range copies { // also where fewer could be made
+//		defer c.Close()
+//	}
+//	if err != nil {
+//		return err
+//	}
+//
 // Every error of this package is an [*Error] whose [Code] says what kind it is:
 // [CodeSandboxGone] for a sandbox that has ended, [CodePaused] for one that is
 // paused, [CodeUnimplemented] for what this server cannot do. Nothing is tried

@@ -109,8 +109,10 @@ func milliseconds(d time.Duration) string {
 //
 // An error means that the code's fate is unknown: ctx was cancelled
 // ([CodeCanceled], [CodeTimeout]; the code is interrupted), the sandbox or the
-// way to it is gone ([CodeSandboxGone]), or it is paused ([CodePaused]). The Execution then holds what
-// arrived before and is nil only if nothing could.
+// way to it is gone ([CodeSandboxGone]), or it was paused ([CodePaused]): then the code
+// stands still, and goes on when the sandbox is resumed with its memory, but what it
+// says from then on reaches nobody. The Execution then holds what arrived before and is
+// nil only if nothing could.
 func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (*Execution, error) {
 	const op = "run code"
 	cfg := runConfig{execConfig: execConfig{maxOutput: DefaultMaxOutput}}
@@ -218,9 +220,7 @@ func (s *Sandbox) diagnose(ctx context.Context, err error) error {
 		e.Code, e.Err, e.Hint = d.Code, fmt.Errorf("the connection broke off (%w), and the server does not answer: %w", err, d.Err), d.Hint
 	}
 	if why == nil && info.State == StatePaused {
-		e.Code = CodePaused
-		e.Err = errors.New("the sandbox is paused")
-		e.Hint = "Client.Connect resumes it"
+		return errPaused()
 	}
 	return e
 }

@@ -55,25 +55,45 @@ type ListOptions struct {
 // An error is the last element; it fails with [CodeInternal] beyond 100,000
 // sandboxes. Sandboxes that come and go in the meantime may be missing.
 func (c *Client) List(ctx context.Context, opts ListOptions) iter.Seq2[Info, error] {
-	const op = "list sandboxes"
-	return func(yield func(Info, error) bool) {
-		left, cursor := opts.Limit, ""
-		if opts.Limit < 0 {
-			yield(Info{}, fail(op, CodeInvalidArgument, errors.New("the limit is negative")))
+	return paged("list sandboxes", opts.Limit, func(size int, cursor string) ([]protocol.ListedSandbox, string, error) {
+		return c.page(ctx, opts, size, cursor)
+	}, func(box protocol.ListedSandbox) (Info, error) {
+		if err := checkID(box.SandboxID); err != nil {
+			return Info{}, fmt.Errorf("the server answered a bad sandbox id: %w", err)
+		}
+		return infoOf(box), nil
+	})
+}
+
+// paged yields what a server answers in pages, limit elements at most; 0 is no limit.
+// fetch gets how many it may ask for and the cursor of the page, and read checks an
+// element.
+func paged[T, W any](op string, limit int, fetch func(size int, cursor string) ([]W, string, error),
+	read func(W) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		left, cursor := limit, ""
+		if limit < 0 {
+			yield(none, fail(op, CodeInvalidArgument, errors.New("the limit is negative")))
 			return
 		}
 		for range maxPages {
-			page, next, err := c.page(ctx, opts, left, cursor)
+			size := pageSize
+			if left > 0 {
+				size = min(left, pageSize)
+			}
+			page, next, err := fetch(size, cursor)
 			if err != nil {
-				yield(Info{}, fail(op, CodeUnavailable, err))
+				yield(none, fail(op, CodeUnavailable, err))
 				return
 			}
-			for _, box := range page {
-				if err := checkID(box.SandboxID); err != nil {
-					yield(Info{}, fail(op, CodeInternal, fmt.Errorf("the server answered a bad sandbox id: %w", err)))
+			for _, one := range page {
+				element, err := read(one)
+				if err != nil {
+					yield(none, fail(op, CodeInternal, err))
 					return
 				}
-				if !yield(infoOf(box), nil) {
+				if !yield(element, nil) {
 					return
 				}
 				if left--; left == 0 {
@@ -84,22 +104,19 @@ func (c *Client) List(ctx context.Context, opts ListOptions) iter.Seq2[Info, err
 				return
 			}
 			if next == cursor || len(next) > maxCursor {
-				yield(Info{}, fail(op, CodeInternal, errPages))
+				yield(none, fail(op, CodeInternal, errPages))
 				return
 			}
 			cursor = next
 		}
-		yield(Info{}, fail(op, CodeInternal, fmt.Errorf("there are more than %d pages", maxPages)))
+		yield(none, fail(op, CodeInternal, fmt.Errorf("there are more than %d pages", maxPages)))
 	}
 }
 
-// page fetches one page; left is how many sandboxes are wanted, or not positive.
-func (c *Client) page(ctx context.Context, opts ListOptions, left int,
+// page fetches one page, of size sandboxes at most.
+func (c *Client) page(ctx context.Context, opts ListOptions, size int,
 	cursor string) (page []protocol.ListedSandbox, next string, err error) {
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	if left > 0 {
-		query.Set("limit", strconv.Itoa(min(left, pageSize)))
-	}
+	query := url.Values{"limit": {strconv.Itoa(size)}}
 	if len(opts.States) > 0 {
 		query.Set("state", strings.Join(opts.States, ","))
 	}
@@ -200,20 +217,31 @@ func unknownCall(err error) bool {
 }
 
 // ofSandbox sends a request of the control plane about the sandbox. One that has
-// ended is gone.
+// ended is gone; one that is paused and cannot do what is asked for says so.
 func (s *Sandbox) ofSandbox(ctx context.Context, op, method, path string, query url.Values, in, out any) error {
 	err := s.client.control(ctx, method, path, query, in, out)
-	err = recoded(err, CodeNotFound, CodeSandboxGone)
-	if err != nil {
-		return fail(op, CodeUnavailable, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if CodeOf(err) == CodeNotFound {
+		// E2B's servers answer so, too, for one that is paused.
+		if info, failed := s.Info(ctx); failed == nil && info.State == StatePaused {
+			return fail(op, CodePaused, errPaused())
+		}
+	}
+	return fail(op, CodeUnavailable, recoded(err, CodeNotFound, CodeSandboxGone))
+}
+
+// errPaused is the error of a sandbox that is paused.
+func errPaused() *Error {
+	return &Error{Code: CodePaused, Err: errors.New("the sandbox is paused"), Hint: "Client.Connect resumes it"}
 }
 
 // SetTimeout moves the end of the sandbox's life to d from now, sooner or later
 // than it was; d is rounded up to whole seconds. It fails with
-// [CodeSandboxGone] when the life is over, and with [CodeInvalidArgument] when d
-// is not positive or longer than the server lets it be.
+// [CodeSandboxGone] when the life is over, with [CodePaused] while the sandbox is
+// paused, when no time passes for it, and with [CodeInvalidArgument] when d is not
+// positive or longer than the server lets it be.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	const op = "set timeout"
 	if d <= 0 {
@@ -229,20 +257,6 @@ func seconds(d time.Duration) int {
 		n++
 	}
 	return int(n)
-}
-
-// Pause stops the sandbox and keeps its memory and files; [Client.Connect]
-// resumes it. A sandbox that is paused already is no error. It fails with
-// [CodeUnimplemented] on a server that cannot pause, such as this version of
-// Cubby, and with [CodeSandboxGone] when the sandbox has ended.
-func (s *Sandbox) Pause(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, memoryTimeout)
-	defer cancel()
-	err := s.ofSandbox(ctx, "pause sandbox", http.MethodPost, "/sandboxes/"+s.id+"/pause", nil, struct{}{}, nil)
-	if CodeOf(err) == CodeConflict {
-		return nil
-	}
-	return err
 }
 
 // Usage is what a sandbox used at a moment. Sizes are bytes.

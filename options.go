@@ -9,7 +9,8 @@ import (
 
 // Options are typed by what they modify: a [CreateOption] is for [Client.Create],
 // a [ConnectOption] for [Client.Connect], a [RunOption] for [Sandbox.RunCode], a
-// [CommandOption] for [Commands], a [ContextOption] for [Sandbox.CreateContext].
+// [CommandOption] for [Commands], a [ContextOption] for [Sandbox.CreateContext], a
+// [PauseOption], [SnapshotOption] and [ForkOption] for what they are named after.
 // What makes sense for several of them is of a type that is an option of each.
 
 // RunOption modifies [Sandbox.RunCode].
@@ -29,11 +30,12 @@ type ExecOption interface {
 	CommandOption
 }
 
-// TimeoutOption is for whatever has a timeout: sandboxes that are created and
-// connected to, code and commands.
+// TimeoutOption is for whatever has a timeout: sandboxes that are created, connected to
+// and copied, code and commands.
 type TimeoutOption interface {
 	CreateOption
 	ConnectOption
+	ForkOption
 	ExecOption
 }
 
@@ -64,10 +66,11 @@ func (f execOption) applyCommand(c *commandConfig) { f(&c.execConfig) }
 // timeout is a sandbox's or an execution's.
 type timeout time.Duration
 
-func (d timeout) applyCreate(c *createConfig)    { c.Timeout = new(seconds(time.Duration(d))) }
-func (d timeout) applyConnect(r *connectRequest) { r.Timeout = seconds(time.Duration(d)) }
-func (d timeout) applyRun(c *runConfig)          { c.timeout = time.Duration(d) }
-func (d timeout) applyCommand(c *commandConfig)  { c.timeout = time.Duration(d) }
+func (d timeout) applyCreate(c *createConfig)             { c.Timeout = new(seconds(time.Duration(d))) }
+func (d timeout) applyConnect(r *protocol.ConnectSandbox) { r.Timeout = new(seconds(time.Duration(d))) }
+func (d timeout) applyFork(r *protocol.ForkSandbox)       { r.Timeout = new(seconds(time.Duration(d))) }
+func (d timeout) applyRun(c *runConfig)                   { c.timeout = time.Duration(d) }
+func (d timeout) applyCommand(c *commandConfig)           { c.timeout = time.Duration(d) }
 
 // execConfig is what code and commands have in common.
 type execConfig struct {
@@ -137,11 +140,12 @@ func WithEnv(env map[string]string) ExecOption {
 
 // WithTimeout bounds the time of what it is given to, as E2B's "timeout" does:
 //
-//   - [Client.Create]: the sandbox's life. The server ends the sandbox d after its
-//     start, unless [Sandbox.SetTimeout] or [Client.Connect] has moved that.
-//     Without it, d is five minutes.
-//   - [Client.Connect]: the life that is left, which becomes d where it is less.
-//     Without it, d is five minutes.
+//   - [Client.Create] and [Sandbox.Fork]: the sandbox's life. The server ends the
+//     sandbox d after its start, or pauses it ([WithAutoPause]), unless
+//     [Sandbox.SetTimeout] or [Client.Connect] has moved that. Without it, d is five
+//     minutes.
+//   - [Client.Connect]: the life that is left, which becomes d where it is less, and
+//     for a sandbox that it resumes. Without it, d is five minutes.
 //   - [Sandbox.RunCode] and [Commands]: the wall time of the code or the command,
 //     which is over then: the Execution or the CommandResult says TimedOut, and
 //     there is no error. Code is interrupted first, and its kernel killed two

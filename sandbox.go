@@ -10,8 +10,9 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// Sandbox is one running sandbox. It is safe for concurrent use; executions in
-// one [Context] wait for each other.
+// Sandbox is one sandbox, which runs or is paused. It is safe for concurrent use, and
+// good for as long as the sandbox lasts, however often that is paused and resumed;
+// executions in one [Context] wait for each other.
 type Sandbox struct {
 	client     *Client
 	id         string
@@ -46,7 +47,8 @@ type Info struct {
 	ID       string
 	Template string // its name or id
 	State    string // [StateRunning] or [StatePaused]
-	// StartedAt is when the sandbox could be used, EndAt when its timeout is over.
+	// StartedAt is when the sandbox could be used, EndAt when its timeout is over, or
+	// when it was paused.
 	StartedAt, EndAt time.Time
 	Metadata         map[string]string // see [WithMetadata]
 	// Limits are the sandbox's size; what the server does not say is zero. Where
@@ -57,7 +59,20 @@ type Info struct {
 	// LimitsNotEnforced names. [Sandbox.Info] of a Cubby server does.
 	LimitsKept        bool
 	LimitsNotEnforced []string
+	// AutoPause, AutoResume and IdleTimeout are what it was created with: see
+	// [WithAutoPause], [WithAutoResume] and [WithIdleTimeout]. Only [Sandbox.Info] knows
+	// them, and Instance.
+	AutoPause, AutoResume bool
+	IdleTimeout           time.Duration
+	Instance              Instance
 }
+
+// Instance says which memory and which files a sandbox has, so that who compares it with
+// an earlier one knows what was lost. Both count from 1. Memory has grown when the
+// sandbox was resumed with its files alone, or rolled back; Files when it was rolled
+// back. A resume with the memory changes neither. Servers other than Cubby's do not say
+// it: both are 0.
+type Instance struct{ Memory, Files int }
 
 // Info asks the server. It fails with [CodeNotFound] once the sandbox has
 // ended; the error then says why, if the server still knows.
@@ -68,11 +83,19 @@ func (s *Sandbox) Info(ctx context.Context) (*Info, error) {
 	}
 	info := infoOf(d.ListedSandbox)
 	info.ID, info.LimitsNotEnforced = s.id, d.LimitsNotEnforced
+	info.AutoPause, info.AutoResume = d.Lifecycle.OnTimeout == "pause", d.Lifecycle.AutoResume
+	info.IdleTimeout = time.Duration(max(0, min(d.Lifecycle.IdleTimeout, maxSeconds))) * time.Second
+	if i := d.Instance; i != nil {
+		info.Instance = Instance{Memory: i.Memory, Files: i.Files}
+	}
 	if l := d.Limits; l != nil {
 		info.LimitsKept, info.Limits = true, Limits{Memory: int64(l.MemoryMB) << 20, CPUs: l.CPUs, Disk: int64(l.DiskMB) << 20, PIDs: l.PIDs}
 	}
 	return &info, nil
 }
+
+// maxSeconds bounds a time that a server says, for it to fit into a time.Duration.
+const maxSeconds = 1<<31 - 1
 
 func infoOf(d protocol.ListedSandbox) Info {
 	return Info{

@@ -217,6 +217,13 @@ type ListedSandbox struct {
 	VolumeMounts []json.RawMessage `json:"volumeMounts"` // Cubby's are always empty
 }
 
+// Instance says which memory and which files a sandbox has had, both counted from one
+// (Cubby).
+type Instance struct {
+	Memory int `json:"memory"`
+	Files  int `json:"files"`
+}
+
 // SandboxDetail is the answer to GET /sandboxes/{id}.
 type SandboxDetail struct {
 	ListedSandbox
@@ -228,17 +235,68 @@ type SandboxDetail struct {
 	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
 	Limits              *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
 	PublicID            string    `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
+	Instance            *Instance `json:"cubbyInstance,omitempty"`          // Cubby
 }
 
 // Lifecycle says what happens to a sandbox at its deadline and after.
 type Lifecycle struct {
 	AutoResume bool   `json:"autoResume"`
 	OnTimeout  string `json:"onTimeout"` // kill or pause
+	// FilesOnly (Cubby) says that a pause at the deadline keeps the files and no memory.
+	FilesOnly   bool `json:"cubbyFilesOnly,omitempty"`
+	IdleTimeout int  `json:"cubbyIdleTimeout,omitempty"` // Cubby: seconds
 }
 
 // ConnectSandbox is the body of POST /sandboxes/{id}/connect and of its v2.
 type ConnectSandbox struct {
-	Timeout *int `json:"timeout"` // seconds
+	Timeout *int  `json:"timeout"`          // seconds
+	Memory  *bool `json:"memory,omitempty"` // false boots a paused sandbox anew, with its files
+}
+
+// ResumeSandbox is the body of POST /sandboxes/{id}/resume.
+type ResumeSandbox struct {
+	ConnectSandbox
+	AutoPause *bool `json:"autoPause,omitempty"`
+}
+
+// PauseSandbox is the body of POST /sandboxes/{id}/pause.
+type PauseSandbox struct {
+	Memory *bool `json:"memory,omitempty"` // false keeps files only
+}
+
+// NewSnapshot is the body of POST /sandboxes/{id}/snapshots.
+type NewSnapshot struct {
+	Name      string `json:"name,omitempty"`           // with or without a tag
+	FilesOnly bool   `json:"cubbyFilesOnly,omitempty"` // Cubby: without the memory
+}
+
+// Snapshot is the answer to POST /sandboxes/{id}/snapshots, and an element of that to
+// GET /snapshots. SnapshotID is also the templateID of sandboxes that are made of it.
+type Snapshot struct {
+	SnapshotID string    `json:"snapshotID"`
+	Names      []string  `json:"names"`                    // without tags
+	SandboxID  string    `json:"cubbySandboxID"`           // Cubby: that it was made of
+	FilesOnly  bool      `json:"cubbyFilesOnly,omitempty"` // Cubby: it has no memory
+	Size       int64     `json:"cubbySize"`                // Cubby: bytes on the disk
+	CreatedAt  time.Time `json:"cubbyCreatedAt"`           // Cubby
+}
+
+// ForkSandbox is the body of POST /sandboxes/{id}/fork.
+type ForkSandbox struct {
+	Count   *int `json:"count,omitempty"`   // nil means 1
+	Timeout *int `json:"timeout,omitempty"` // seconds
+}
+
+// Forked is an element of the answer to POST /sandboxes/{id}/fork: a copy, or why there
+// is none.
+type Forked struct {
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	Error   *Error   `json:"error,omitempty"`
+}
+
+// Rollback is the body of POST /sandboxes/{id}/rollback (Cubby).
+type Rollback struct {
+	SnapshotID string `json:"snapshotID"`
 }
 
 // SandboxTimeout is the body of POST /sandboxes/{id}/timeout.
