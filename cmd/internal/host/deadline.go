@@ -15,14 +15,25 @@ func (s *Sandbox) EndAt() time.Time {
 }
 
 // SetTimeout moves the deadline to d from now, sooner or later; zero ends the
-// sandbox before it returns. An error that wraps ErrNotFound means that the
-// sandbox has ended or is ending, the code fault.Conflict that it does not run; after
-// any other the deadline is as it was.
+// sandbox before it returns, or pauses it if that is what is done at its deadline. An
+// error that wraps ErrNotFound means that the sandbox has ended or is ending, the code
+// fault.Conflict that it is paused, or for another time than zero that it does not run;
+// after any other the deadline is as it was.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return s.end("its timeout was set to zero")
+	switch {
+	case d > 0:
+		return s.moveDeadline(ctx, d, false)
+	case s.Lifecycle.Pause:
+		return s.Pause(ctx, PauseOptions{FilesOnly: s.Lifecycle.FilesOnly})
 	}
-	return s.moveDeadline(ctx, d, false)
+	s.mu.Lock()
+	if state := s.record.State; state == StatePaused && s.ending == nil {
+		s.mu.Unlock()
+		return wrongState(s.ID, state, state)
+	}
+	s.decideEnd("its timeout was set to zero")
+	s.mu.Unlock()
+	return s.wait()
 }
 
 // Extend is SetTimeout, but never makes the deadline sooner.

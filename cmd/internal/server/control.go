@@ -58,20 +58,21 @@ func (s *Server) controlPlane() http.Handler {
 		"GET /sandboxes/{id}/metrics":     s.ofBox(s.metrics),
 		"GET /sandboxes/{id}/logs":        s.logsV1,
 		"GET /v2/sandboxes/{id}/logs":     s.logsV2,
-		"POST /sandboxes/{id}/pause":      s.ofBox(s.boxNotYet("pausing a sandbox")),
-		"POST /sandboxes/{id}/snapshots":  s.ofBox(s.boxNotYet("snapshots")),
-		"POST /sandboxes/{id}/fork":       s.ofBox(s.boxNotYet("forking a sandbox")),
+		"POST /sandboxes/{id}/pause":      s.ofBox(s.pause),
+		"POST /sandboxes/{id}/snapshots":  s.ofBox(s.createSnapshot),
+		"POST /sandboxes/{id}/fork":       s.ofBox(s.fork),
+		"POST /sandboxes/{id}/rollback":   s.ofBox(s.rollback), // Cubby's own
 		"PUT /sandboxes/{id}/network":     s.ofBox(s.setNetwork),
 		"GET /sandboxes/{id}/network":     s.flows, // Cubby's own
 		"PATCH /sandboxes/{id}/metadata":  s.ofBox(s.boxNotYet("changing a sandbox's metadata")),
 		"GET /teams/{id}/metrics":         notYet("metrics of a team"),
 		"GET /teams/{id}/metrics/max":     notYet("metrics of a team"),
-		"GET /snapshots":                  notYet("snapshots"),
-		"/snapshots/{rest...}":            notYet("snapshots"),
+		"GET /snapshots":                  s.listSnapshots,
 		"GET /templates":                  s.listTemplates,
 		"GET /v2/templates":               s.listTemplatesV2,
 		"GET /templates/{id}":             s.ofTemplate(getTemplate),
-		"DELETE /templates/{id}":          s.ofTemplate(keepTemplate),
+		"DELETE /templates/{id}":          s.deleteTemplate,
+		"DELETE /templates/{ns}/{name}":   s.deleteNamespaced,
 		"PATCH /templates/{id}":           s.ofTemplate(keepTemplate),
 		"PATCH /v2/templates/{id}":        s.ofTemplate(keepTemplate),
 		"GET /templates/{id}/{part}":      s.partOfTemplate,
@@ -307,26 +308,37 @@ func expected(t reflect.Type) string {
 
 // fail answers with what err means for the client.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, did string, err error) {
+	retryAfter, e := s.explained(r, did, err)
+	if retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)))
+	}
+	writeJSON(w, e.Code, e)
+}
+
+// explained is what err means for the client, and when it is worth trying again, if that
+// is known.
+func (s *Server) explained(r *http.Request, did string, err error) (retryAfter time.Duration, answer protocol.Error) {
 	switch e := fault.In(err); {
 	case host.IsForClient(err):
-		if e.RetryAfter > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter/time.Second)))
+		answer = protocol.Error{Code: e.Code.HTTPStatus(), Message: e.Message(), Hint: e.Hint}
+		if e.Hint != "" && (e.Code == fault.Incompatible || e.Code == fault.NoSpace) {
+			// E2B's packages show nothing but the message, and these say what to do.
+			answer.Message += ": " + e.Hint
 		}
-		writeError(w, e.Code, e.Message(), e.Hint)
+		return e.RetryAfter, answer
 	case r.Context().Err() != nil:
 		// The client went away, and what it asked for was given up: nobody reads
 		// this.
 		s.log.Debug(did, "err", err)
-		writeError(w, fault.Unavailable, "the request was given up", "")
-	default:
-		s.log.Error(did, "err", err)
-		message, hint := did+": "+err.Error(), "run `cubby doctor` to see what this machine lacks"
-		if s.cfg.Keys != nil {
-			// What the machine looks like is its owner's business.
-			message, hint = did, "the server's log says why"
-		}
-		writeError(w, fault.Internal, message, hint)
+		return 0, protocol.Error{Code: fault.Unavailable.HTTPStatus(), Message: "the request was given up"}
 	}
+	s.log.Error(did, "err", err)
+	if s.cfg.Keys != nil {
+		// What the machine looks like is its owner's business.
+		return 0, protocol.Error{Code: fault.Internal.HTTPStatus(), Message: did, Hint: "the server's log says why"}
+	}
+	return 0, protocol.Error{Code: fault.Internal.HTTPStatus(), Message: did + ": " + err.Error(),
+		Hint: "run `cubby doctor` to see what this machine lacks"}
 }
 
 // writeError answers an error in E2B's form, with the status that its code means.

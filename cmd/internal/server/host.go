@@ -18,6 +18,7 @@ type Host interface {
 	Control
 	Locator
 	Templates
+	Snapshots
 }
 
 // Control is for the control plane, whose requests are a team's. A sandbox of
@@ -51,10 +52,34 @@ type Sandbox interface {
 	// SetNetwork replaces where the sandbox may connect to. When it returns nil,
 	// connections that are no longer allowed have been cut.
 	SetNetwork(ctx context.Context, req host.NetworkRequest) error
+	// Pause, Resume, Connect, Snapshot and Rollback are those of host.Sandbox.
+	Pause(ctx context.Context, opts host.PauseOptions) error
+	Resume(ctx context.Context, opts host.ResumeOptions) error
+	Connect(ctx context.Context, opts host.ResumeOptions) (resumed bool, err error)
+	Snapshot(ctx context.Context, req host.SnapshotRequest) (host.Snapshot, error)
+	Rollback(ctx context.Context, ref string) error
+	// Fork makes n copies, which live for timeout; zero means as long as the sandbox
+	// was created with. The error means that there is no copy at all.
+	Fork(ctx context.Context, n int, timeout time.Duration) ([]Forked, error)
 	// Kill returns when nothing of the sandbox is left.
 	Kill() error
 	// Samples returns what the sandbox used in the last hour, oldest first.
 	Samples() []host.Sample
+}
+
+// Forked describes one copy of a sandbox, or says why there is none.
+type Forked struct {
+	Info host.Info
+	Err  error
+}
+
+// Snapshots are a team's. A reference is a name, with or without a tag, or an id.
+type Snapshots interface {
+	// ListSnapshots returns them newest first; those of the same moment by id.
+	ListSnapshots(ctx context.Context, teamID string) ([]host.Snapshot, error)
+	// DeleteSnapshot returns when nothing of it is on the disk. The error wraps
+	// host.ErrNotFound if there is none.
+	DeleteSnapshot(ctx context.Context, teamID, ref string) error
 }
 
 // Locator is for the data plane, whose requests name a sandbox of any team and
@@ -135,7 +160,21 @@ func controlled(box *host.Sandbox, err error) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return box, nil
+	return controlledBox{box}, nil
+}
+
+// controlledBox has the methods of a *host.Sandbox, but for the one that returns others.
+type controlledBox struct{ *host.Sandbox }
+
+func (b controlledBox) Fork(ctx context.Context, n int, timeout time.Duration) ([]Forked, error) {
+	made, err := b.Sandbox.Fork(ctx, n, timeout)
+	copies := make([]Forked, len(made))
+	for i, c := range made {
+		if copies[i].Err = c.Err; c.Err == nil {
+			copies[i].Info = c.Sandbox.Info()
+		}
+	}
+	return copies, err
 }
 
 func reached(box *host.Sandbox, err error) (Ports, error) {

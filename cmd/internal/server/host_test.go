@@ -156,12 +156,15 @@ func (b fixedSandbox) Extend(context.Context, time.Duration) error {
 	return &fault.Error{Code: fault.Conflict, Err: &host.StateError{ID: b.info.ID, State: b.info.State, Intended: host.StateRunning}}
 }
 
-// TestExtendInAnotherState: what a state does not allow is a conflict, and no fault of
-// the server's.
+// TestExtendInAnotherState: what a state does not allow is no fault of the server's.
 func TestExtendInAnotherState(t *testing.T) {
-	h := controlHost{box: fixedSandbox{info: host.Info{ID: "ipaused", State: host.StatePaused}}}
-	if c := ask(t, h, "POST", "/sandboxes/ipaused/refreshes"); c.status != http.StatusConflict || !strings.Contains(c.body, "paused") {
-		t.Error(c)
+	for state, status := range map[host.State]int{
+		host.StatePaused: http.StatusNotFound, host.StatePausing: http.StatusConflict, host.StateResuming: http.StatusConflict,
+	} {
+		h := controlHost{box: fixedSandbox{info: host.Info{ID: "inode1", State: state}}}
+		if c := ask(t, h, "POST", "/sandboxes/inode1/refreshes"); c.status != status || !strings.Contains(c.body, string(state)) {
+			t.Errorf("%s: %v", state, c)
+		}
 	}
 }
 
@@ -179,24 +182,53 @@ func (b recordingSandbox) Extend(_ context.Context, d time.Duration) error {
 	return nil
 }
 
+func (b recordingSandbox) Pause(_ context.Context, o host.PauseOptions) error {
+	*b.did = append(*b.did, fmt.Sprint("pause ", o.FilesOnly))
+	return nil
+}
+
+func (b recordingSandbox) Connect(_ context.Context, o host.ResumeOptions) (bool, error) {
+	*b.did = append(*b.did, fmt.Sprint("connect ", o.Timeout, " ", o.FilesOnly))
+	return o.FilesOnly, nil
+}
+
+func (b recordingSandbox) Resume(_ context.Context, o host.ResumeOptions) error {
+	*b.did = append(*b.did, fmt.Sprint("resume ", o.Timeout, " ", o.FilesOnly))
+	return nil
+}
+
+func (b recordingSandbox) Fork(_ context.Context, n int, timeout time.Duration) ([]Forked, error) {
+	*b.did = append(*b.did, fmt.Sprint("fork ", n, " ", timeout))
+	return nil, nil
+}
+
 func TestControlOfASandbox(t *testing.T) {
 	var did []string
 	h := controlHost{box: recordingSandbox{did: &did}}
+	a := &api{t: t, handler: New(Config{Host: h})}
 	for _, call := range []struct {
-		method, path string
-		status       int
+		method, path, body string
+		status             int
+		did                string
 	}{
-		{"POST", "/sandboxes/inode1/refreshes", http.StatusNoContent},
-		{"POST", "/sandboxes/inode1/connect", http.StatusOK},
-		{"DELETE", "/sandboxes/inode2", http.StatusNotFound},
-		{"DELETE", "/sandboxes/inode1", http.StatusNoContent},
+		{"POST", "/sandboxes/inode1/refreshes", "", http.StatusNoContent, "extend 15s"},
+		{"POST", "/sandboxes/inode1/connect", "", http.StatusOK, "connect 5m0s false"},
+		{"POST", "/v2/sandboxes/inode1/connect", `{"timeout":7,"memory":false}`, http.StatusCreated, "connect 7s true"},
+		{"POST", "/v2/sandboxes/inode1/connect", `{"memory":true}`, http.StatusOK, "connect 5m0s false"},
+		{"POST", "/sandboxes/inode1/resume", "", http.StatusCreated, "resume 15s false"},
+		{"POST", "/sandboxes/inode1/resume", `{"timeout":7,"memory":false,"autoPause":false}`, http.StatusCreated, "resume 7s true"},
+		{"POST", "/sandboxes/inode1/pause", "", http.StatusNoContent, "pause false"},
+		{"POST", "/sandboxes/inode1/pause", `{"memory":false}`, http.StatusNoContent, "pause true"},
+		{"POST", "/sandboxes/inode1/fork", "", http.StatusCreated, "fork 1 0s"},
+		{"POST", "/sandboxes/inode1/fork", `{"count":3,"timeout":7}`, http.StatusCreated, "fork 3 7s"},
+		{"DELETE", "/sandboxes/inode2", "", http.StatusNotFound, ""},
+		{"DELETE", "/sandboxes/inode1", "", http.StatusNoContent, "kill"},
 	} {
-		if c := ask(t, h, call.method, call.path); c.status != call.status {
-			t.Errorf("%s %s: %v", call.method, call.path, c)
+		did = nil
+		c := a.call(call.method, call.path, call.body)
+		if c.status != call.status || strings.Join(did, ", ") != call.did {
+			t.Errorf("%s %s %s: %v; did %q, want %q", call.method, call.path, call.body, c, did, call.did)
 		}
-	}
-	if want := []string{"extend 15s", "extend 5m0s", "kill"}; !slices.Equal(did, want) {
-		t.Errorf("did %q, want %q", did, want)
 	}
 }
 

@@ -9,11 +9,6 @@ import (
 // instead says what to do without what is not there yet. E2B's packages show the
 // message of an error and nothing else of it, so the advice is part of the message.
 var instead = map[string]string{
-	"pausing a sandbox":             "give it a longer timeout, at most 24 hours",
-	"autoPause":                     "leave it out, or ask for onTimeout \"kill\"; a timeout may be 24 hours long",
-	"autoResume":                    "leave it out; a timeout may be 24 hours long",
-	"snapshots":                     "read the files that are to last, and write them into a new sandbox",
-	"forking a sandbox":             "create another sandbox and copy the files",
 	"changing a sandbox's metadata": "give it when the sandbox is created",
 	"metrics of a team":             "ask for those of its sandboxes",
 	"building templates":            "use the template \"base\", which has the tools of the server's machine: install there what is missing",

@@ -63,8 +63,12 @@ func TestPausedSandbox(t *testing.T) {
 	if c := reach(); c.status != http.StatusBadGateway || !strings.Contains(c.body, "it is paused") {
 		t.Errorf("its port while it is paused: %v", c)
 	}
-	if c := a.call("POST", "/sandboxes/"+id+"/timeout", `{"timeout":60}`); c.status != http.StatusConflict {
-		t.Errorf("its timeout while it is paused: %v", c)
+	for _, move := range []string{"/timeout", "/refreshes"} {
+		for _, body := range []string{`{"timeout":60}`, `{"timeout":0}`} {
+			if c := a.call("POST", "/sandboxes/"+id+move, body); c.status != http.StatusNotFound || !strings.Contains(c.body, "it is paused") {
+				t.Errorf("%s %s while it is paused: %v", move, body, c)
+			}
+		}
 	}
 	if err := box.Resume(t.Context(), host.ResumeOptions{Timeout: time.Hour}); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 const (
 	defaultTimeoutV2 = 300 * time.Second
 	defaultTimeoutV1 = 15 * time.Second
-	defaultConnect   = 300 // seconds
+	defaultConnect   = 300 * time.Second
 )
 
 // Bounds of a refresh, in seconds.
@@ -94,6 +93,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, team string, v2 
 		writeError(w, fault.InvalidArgument, "header '"+protocol.HeaderContextToken+"' must be '"+protocol.ContextTokenRequired+"'", "")
 		return
 	}
+	body.TemplateID = ownRef(team, body.TemplateID)
 	req := host.CreateRequest{NewSandbox: body, TeamID: team, Secure: v2 || body.Secure != nil && *body.Secure}
 	if s.cfg.Keys != nil {
 		req.DefaultTimeout = defaultTimeoutV1
@@ -113,10 +113,6 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, team string, v2 
 func notThereYet(req *protocol.NewSandbox) string {
 	isSet := func(raw []byte) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
 	switch {
-	case req.AutoPause != nil && *req.AutoPause:
-		return "autoPause"
-	case req.AutoResume != nil && req.AutoResume.Enabled:
-		return "autoResume"
 	case isSet(req.MCP):
 		return "mcp"
 	case req.IAM != nil && len(req.IAM.Tokens) > 0:
@@ -169,10 +165,11 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box Sandbox) {
 
 // lifecycle is what becomes of a sandbox with time, in E2B's words.
 func lifecycle(l host.Lifecycle) protocol.Lifecycle {
+	answer := protocol.Lifecycle{AutoResume: l.AutoResume, OnTimeout: "kill", FilesOnly: l.FilesOnly, IdleTimeout: int(l.Idle / time.Second)}
 	if l.Pause {
-		return protocol.Lifecycle{AutoResume: l.AutoResume, OnTimeout: "pause"}
+		answer.OnTimeout = "pause"
 	}
-	return protocol.Lifecycle{AutoResume: l.AutoResume, OnTimeout: "kill"}
+	return answer
 }
 
 func (s *Server) kill(w http.ResponseWriter, r *http.Request, box Sandbox) {
@@ -181,28 +178,6 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request, box Sandbox) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// connect extends the timeout and never shortens it; both versions have the
-// same answer. What is asked for beside the time is about paused sandboxes.
-func (s *Server) connect(w http.ResponseWriter, r *http.Request, box Sandbox) {
-	var body protocol.ConnectSandbox
-	if !s.decode(w, r, &body, true) {
-		return
-	}
-	seconds := defaultConnect
-	if body.Timeout != nil {
-		seconds = *body.Timeout
-	}
-	if s.extend(w, r, box, seconds) {
-		writeJSON(w, http.StatusOK, s.sandbox(box.Info()))
-	}
-}
-
-// resume is what clients called before there was connect: they expect the
-// conflict, and take it for a sandbox that is there.
-func (s *Server) resume(w http.ResponseWriter, _ *http.Request, box Sandbox) {
-	writeError(w, fault.Conflict, "Sandbox "+strconv.Quote(box.Info().ID)+" is already running", "")
 }
 
 func (s *Server) refresh(w http.ResponseWriter, r *http.Request, box Sandbox) {
@@ -250,11 +225,15 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box Sandbox)
 	}
 }
 
-// moved answers if the deadline could not be moved.
+// moved answers if the deadline could not be moved. One that is paused has none: E2B's
+// clients take it for a sandbox that is not there.
 func (s *Server) moved(w http.ResponseWriter, r *http.Request, box Sandbox, err error) bool {
+	state, wrong := wrongState(err)
 	switch {
 	case err == nil:
 		return true
+	case wrong && state == host.StatePaused:
+		writeError(w, fault.NotFound, notThere(box.Info().ID), "it is paused, and its time does not pass: connect to it, which resumes it")
 	case errors.Is(err, host.ErrNotFound):
 		s.writeEnded(w, r, box, err)
 	default:
@@ -275,9 +254,14 @@ func (s *Server) writeEnded(w http.ResponseWriter, r *http.Request, box Sandbox,
 // writeGone answers as E2B does, or with the reason where it is the caller's to
 // know: in the message, for E2B's clients show nothing else.
 func writeGone(w http.ResponseWriter, id string, err error) {
-	message := "Sandbox \"" + id + "\" doesn't exist or you don't have access to it"
+	message := notThere(id)
 	if why := reasonOf(err); why != "" {
 		message = why
 	}
 	writeError(w, fault.NotFound, message, "")
+}
+
+// notThere is E2B's message.
+func notThere(id string) string {
+	return "Sandbox \"" + id + "\" doesn't exist or you don't have access to it"
 }
