@@ -5,10 +5,12 @@ package offline
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Registries are those whose programs are told, by their names as presets of rules.
@@ -59,7 +61,9 @@ var Paths = []string{NetworkFile, PipFile, NpmFile}
 
 // Change makes the files of one list those of another. A nil list is what a machine
 // begins with: all of [Registries]. Code of the sandbox that is root may have changed
-// them: what it removed is made again only where its content is to be another one.
+// them: what it removed is made again only where its content is to be another one, and
+// what is to go stays where it is not ours any more. A machine may also begin with what
+// was written in another: there the files of the list before are gone already.
 func Change(from, to []string) error {
 	if from == nil {
 		from = Registries
@@ -76,12 +80,31 @@ func Change(from, to []string) error {
 		case has && (!had || was != text):
 			errs = append(errs, replace(path, text))
 		case had && !has:
-			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, remove(path, was))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// remove removes a file if text is what it has.
+func remove(path, text string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!st.Mode().IsRegular() || st.Size() != int64(len(text))) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	now := make([]byte, len(text))
+	if _, err := io.ReadFull(f, now); err != nil || string(now) != text {
+		return nil
+	}
+	return os.Remove(path)
 }
 
 // replace writes a new file: what stands at its path may be a link that code made.

@@ -1,6 +1,10 @@
 package offline
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -25,6 +29,32 @@ func TestFiles(t *testing.T) {
 			if text == "" || !slices.Contains(Paths, path) {
 				t.Errorf("%q: %s has %q", test.offline, path, text)
 			}
+		}
+	}
+}
+
+// TestRemove: what code has put in the place of a file of ours is its own.
+func TestRemove(t *testing.T) {
+	const ours = "[global]\nretries = 0\n"
+	for name, test := range map[string]struct {
+		make func(path string) error
+		goes bool
+	}{
+		"ours":        {func(path string) error { return os.WriteFile(path, []byte(ours), 0o600) }, true},
+		"missing":     {func(string) error { return nil }, true},
+		"of its size": {func(path string) error { return os.WriteFile(path, []byte(ours[:len(ours)-2]+"9\n"), 0o600) }, false},
+		"longer":      {func(path string) error { return os.WriteFile(path, []byte(ours+"timeout = 9\n"), 0o600) }, false},
+		"a link to it": {func(path string) error {
+			return errors.Join(os.WriteFile(path+"2", []byte(ours), 0o600), os.Symlink(path+"2", path))
+		}, false},
+		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, false},
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := errors.Join(test.make(path), remove(path, ours)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) != test.goes {
+			t.Errorf("%s: afterwards %v", name, err)
 		}
 	}
 }
