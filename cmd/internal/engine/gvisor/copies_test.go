@@ -16,7 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
+	"github.com/cubby-sandbox/cubby/cmd/internal/envd"
+	"github.com/cubby-sandbox/cubby/cmd/internal/envd/envdconnect"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -334,4 +338,69 @@ func (g *guest) context() string {
 		g.Fatal(status, text, err)
 	}
 	return c.ID
+}
+
+// TestCallsUnderWayGoOn has a cell, an attached command and a watch under way when a
+// machine is checkpointed. Restored, the cell ends by itself in the kernel that there
+// is, with a time limit that was over on the disk; the command runs on, and the watch
+// has what happened since.
+func TestCallsUnderWayGoOn(t *testing.T) {
+	f := newFixture(t, "")
+	m, err := f.engine.Start(t.Context(), f.spec("underway"))
+	g := newGuest(t, m, err)
+	g.become("", protocol.InitRequest{HostToken: "h0", AccessToken: "a0"})
+	const limit = 8 * time.Second
+	go func() {
+		_, _, _ = g.post(protocol.CodeInterpreterPort, "/execute", protocol.ExecuteRequest{Code: `
+import os, time
+x = "begun"
+open("/home/user/runs", "w")
+while not os.path.exists("/home/user/watched/go"): time.sleep(.01)
+x = "finished"`}, protocol.HeaderAccessToken, g.token, protocol.HeaderTimeoutMS, strconv.Itoa(int(limit.Milliseconds())))
+	}()
+	g.run("bash", "mkdir /home/user/watched; until [ -e /home/user/runs ]; do sleep .05; done")
+	start := connect.NewRequest(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}})
+	start.Header().Set(protocol.HeaderAccessToken, "a0")
+	start.Header().Set(protocol.HeaderAttached, "1")
+	stream, err := g.processes().Start(t.Context(), start)
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	watch := connect.NewRequest(&envd.CreateWatcherRequest{Path: "watched"})
+	watch.Header().Set(protocol.HeaderAccessToken, "a0")
+	watching, err := g.files().CreateWatcher(t.Context(), watch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := g.checkpoint()
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(limit)
+
+	r := f.restore(t, "underwayr", image)
+	r.become("h0", protocol.InitRequest{Restored: protocol.RestoredResume, HostToken: "h1", AccessToken: "a0"})
+	r.run("bash", "touch /home/user/watched/go")
+	if got := r.run("python", "print(x)"); got != "finished\n" {
+		t.Errorf("the cell left %q", got)
+	}
+	list := connect.NewRequest(&envd.ListRequest{})
+	list.Header().Set(protocol.HeaderAccessToken, "a0")
+	if l, err := r.processes().List(t.Context(), list); err != nil || len(l.Msg.GetProcesses()) != 1 {
+		t.Errorf("commands that run: %v, %v", l, err)
+	}
+	events := connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: watching.Msg.GetWatcherId()})
+	events.Header().Set(protocol.HeaderAccessToken, "a0")
+	if e, err := r.files().GetWatcherEvents(t.Context(), events); err != nil || len(e.Msg.GetEvents()) == 0 || e.Msg.GetEvents()[0].GetName() != "go" {
+		t.Errorf("watched: %v, %v", e, err)
+	}
+}
+
+func (g *guest) processes() envdconnect.ProcessClient {
+	return envdconnect.NewProcessClient(g.client, fmt.Sprint("http://guest:", protocol.EnvdPort), connect.WithProtoJSON())
+}
+
+func (g *guest) files() envdconnect.FilesystemClient {
+	return envdconnect.NewFilesystemClient(g.client, fmt.Sprint("http://guest:", protocol.EnvdPort), connect.WithProtoJSON())
 }
