@@ -262,7 +262,7 @@ func openLab(ctx context.Context, binary string) (_ *lab, err error) {
 		return nil, err
 	}
 	root, err := template.Compose(ctx, filepath.Join(dir, "root"), tools, template.Additions{
-		Guest: filepath.Join(filepath.Dir(binary), "cubby-guest"), TypeScript: filepath.Join(filepath.Dir(binary), "cubby-typescript"),
+		Programs: template.Programs{Guest: filepath.Join(filepath.Dir(binary), "cubby-guest"), TypeScript: filepath.Join(filepath.Dir(binary), "cubby-typescript")},
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
-	"github.com/cubby-sandbox/cubby/cmd/internal/guestbin"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/cmd/internal/server"
@@ -175,6 +174,7 @@ type private struct {
 	recovered int
 
 	guest   guestPrograms
+	kept    *keptPrograms // nil until they are open
 	root    *template.Root
 	cgroups *cgroup.Manager // nil without
 	host    *host.Host
@@ -209,6 +209,9 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	if p.guest, err = openGuestPrograms(ctx, opts.RunDir); err != nil {
 		return p, err
 	}
+	if p.kept, err = openKeptPrograms(opts.DataDir, opts.RunDir, p.guest); err != nil {
+		return p, err
+	}
 	rootDir, state := filepath.Join(opts.RunDir, "root"), filepath.Join(opts.RunDir, "gv")
 	for _, dir := range []string{rootDir, state} {
 		if err := os.Mkdir(dir, 0o711); err != nil {
@@ -229,7 +232,8 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	fontKey := make(chan string, 1) // meanwhile: it takes half a millisecond
 	go func() { fontKey <- template.FontKey(tools) }()
 	root, err := template.Compose(ctx, rootDir, tools, template.Additions{
-		Guest: p.guest.guest, TypeScript: p.guest.typescript, Authority: p.network.ca, NameServer: engine.NetGateway,
+		Programs: template.Programs{ID: programsID(), Guest: p.guest.guest, TypeScript: p.guest.typescript}, Earlier: p.kept.all,
+		Authority: p.network.ca, NameServer: engine.NetGateway,
 	})
 	if err != nil {
 		return p, err
@@ -251,7 +255,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 		return p, err
 	}
 	cfg := host.Config{
-		Engine: limited(eng), Templates: templates(root, tools, opts.Env, opts.TemplateIDs),
+		Engine: limited(eng), Templates: templates(root, tools, p.kept.ids(), opts.Env, opts.TemplateIDs),
 		MaxSandboxes: most, Logger: opts.Logger,
 		Networks: p.network.process, Operator: opts.Network.Operator, OpenNetwork: opts.Network.Open,
 	}
@@ -296,7 +300,7 @@ func (p *private) close() error {
 	if p.root != nil {
 		errs = append(errs, p.root.Close())
 	}
-	errs = append(errs, p.guest.Close())
+	errs = append(errs, p.kept.Close(), p.guest.Close())
 	if p.store != nil {
 		errs = append(errs, p.store.Close())
 	}
@@ -319,10 +323,10 @@ func overlayDir(runDir string) string {
 }
 
 // templates are the names of the one template that there is.
-func templates(root template.Root, tools template.Toolchain, extra, aliases []string) host.Templates {
+func templates(root template.Root, tools template.Toolchain, programs, extra, aliases []string) host.Templates {
 	env := append(environment(root, tools), extra...)
 	return host.Toolchain(host.Template{
-		Digest: template.Digest(tools, guestbin.Content(), env), Root: root.Dir, Guest: []string{root.GuestPath}, Env: env,
+		Digest: template.Digest(tools), Programs: programs, Root: root.Dir, Guest: []string{root.GuestPath}, Env: env,
 	}, aliases...)
 }
 

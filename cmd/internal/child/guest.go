@@ -23,6 +23,9 @@ const guestDir = "guest"
 // not that itself, whose lock the parent holds as long as the run lasts.
 const unpackedDir = "unpacked"
 
+// The programs' names.
+const guestName, typeScriptName = "cubby-guest", "cubby-typescript"
+
 // guestPrograms are the programs that the template shows to sandboxes.
 type guestPrograms struct {
 	guest, typescript string // paths
@@ -39,8 +42,8 @@ func openGuestPrograms(ctx context.Context, runDir string) (g guestPrograms, err
 		open func(context.Context, string) (*packed.Located, error)
 		path *string
 	}{
-		{"cubby-guest", guestbin.Open, &g.guest},
-		{"cubby-typescript", guestbin.OpenTypeScript, &g.typescript},
+		{guestName, guestbin.Open, &g.guest},
+		{typeScriptName, guestbin.OpenTypeScript, &g.typescript},
 	} {
 		file, err := program.open(ctx, filepath.Join(runDir, unpackedDir))
 		if err != nil {

@@ -24,13 +24,19 @@ func (p *private) openImages(opts Options) (host.Images, error) {
 	if err != nil {
 		return nil, fault.Within("folder of paused sandboxes", fault.Unavailable, err)
 	}
-	return imageStore{s}, nil
+	return imageStore{s, p.kept}, nil
 }
 
-// imageStore is a store of images as a host knows it.
-type imageStore struct{ *images.Store }
+// imageStore is a store of images as a host knows it, with the programs that they need.
+type imageStore struct {
+	*images.Store
+	programs *keptPrograms
+}
 
 func (s imageStore) Create(ctx context.Context, id string, room int64, about any, write func(dir string) error) error {
+	if err := s.programs.keep(); err != nil {
+		return err
+	}
 	_, err := s.Store.Create(ctx, id, images.Options{Reserve: room, About: about}, write)
 	return imageError(err)
 }
@@ -47,6 +53,10 @@ func (s imageStore) Use(ctx context.Context, id string, f func(dir string) error
 func (s imageStore) Scratch(room int64) (string, func(), error) {
 	dir, remove, err := s.Store.Scratch(room)
 	return dir, remove, imageError(err)
+}
+
+func (s imageStore) RemoveBut(keep map[string]bool) error {
+	return errors.Join(s.Store.RemoveBut(keep), s.programs.removeUnused(s.Store))
 }
 
 func (s imageStore) SetApart(id string, why error) error {

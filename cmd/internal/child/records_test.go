@@ -50,7 +50,7 @@ func openRecords(t *testing.T, dir string) *records {
 // host is a host over the records, with machines of the test's own.
 func (r *records) host(t *testing.T) *host.Host {
 	t.Helper()
-	images, err := (&private{store: r.store, key: r.key}).openImages(Options{})
+	images, err := (&private{store: r.store, key: r.key, kept: &keptPrograms{keep: func() error { return nil }}}).openImages(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

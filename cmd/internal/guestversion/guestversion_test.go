@@ -29,3 +29,16 @@ func TestContract(t *testing.T) {
 		}
 	}
 }
+
+// TestFits: the contract decides, whatever the version.
+func TestFits(t *testing.T) {
+	_, contract, _ := strings.Cut(Build(), "+")
+	for build, want := range map[string]bool{
+		Build(): true, "0.0.1+" + contract: true, "9.9+" + contract: true,
+		"": false, contract: false, Build() + "0": false, strings.Split(Build(), "+")[0]: false, "0.2.0+00000000": false,
+	} {
+		if Fits(build) != want {
+			t.Errorf("%q: %v", build, !want)
+		}
+	}
+}

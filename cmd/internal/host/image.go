@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
@@ -51,8 +52,9 @@ type manifest struct {
 	Engine         string   `json:"engine"`
 	EngineCommit   string   `json:"engineCommit"`
 	FilesOnly      bool     `json:"filesOnly,omitempty"`
-	Memory         int64    `json:"memory"` // bytes that the machine held
-	Disk           int64    `json:"disk"`   // bytes that its files took
+	Programs       string   `json:"programs,omitempty"` // of Template: that of its guest
+	Memory         int64    `json:"memory"`             // bytes that the machine held
+	Disk           int64    `json:"disk"`               // bytes that its files took
 	Guest          identity `json:"guest"`
 }
 
@@ -74,6 +76,7 @@ func (m *machine) manifest(u engine.Usage, filesOnly bool) manifest {
 	return manifest{
 		TemplateID: m.template.ID, TemplateDigest: m.template.Digest, Engine: eng.Name(), EngineCommit: eng.Commit(),
 		FilesOnly: filesOnly, Memory: u.Memory + u.Overhead, Disk: u.Disk, Guest: m.guestOf,
+		Programs: m.programs,
 	}
 }
 
@@ -89,6 +92,7 @@ func (i manifest) memory(filesOnly bool) int64 {
 type origin struct {
 	restored string
 	guest    identity // whose host token its guest asks for; zero: it has none yet
+	programs string   // of Template: that of its guest
 }
 
 // origin is that of a machine that is made of the image.
@@ -96,7 +100,7 @@ func (i manifest) origin(restored string, filesOnly bool) origin {
 	if filesOnly {
 		return origin{} // another boot
 	}
-	return origin{restored, i.Guest}
+	return origin{restored, i.Guest, i.Programs}
 }
 
 // describe reads what an image depends on.
@@ -122,9 +126,11 @@ func (h *Host) templateOf(ctx context.Context, teamID string, i manifest, filesO
 		return Template{}, foreignImage(fmt.Errorf("it needs the engine %s, this is %s", i.Engine, eng.Name()), false)
 	case filesOnly:
 	case t.Digest != i.TemplateDigest:
-		return Template{}, foreignImage(fmt.Errorf("the template %s has changed since", i.TemplateID), !i.FilesOnly)
+		return Template{}, foreignImage(fmt.Errorf("the template %s has changed since", i.TemplateID), true)
+	case i.Programs != "" && !slices.Contains(t.Programs, i.Programs):
+		return Template{}, foreignImage(errors.New("the guest that it ran is not there any more"), true)
 	case eng.Commit() != i.EngineCommit:
-		return Template{}, foreignImage(fmt.Errorf("it needs %s %s, this is %s", i.Engine, i.EngineCommit, eng.Commit()), !i.FilesOnly)
+		return Template{}, foreignImage(fmt.Errorf("it needs %s %s, this is %s", i.Engine, i.EngineCommit, eng.Commit()), true)
 	}
 	return t, nil
 }

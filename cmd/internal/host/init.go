@@ -39,7 +39,7 @@ func (m *machine) greet(ctx context.Context, from origin) error {
 	}
 	header, _, err := m.request(ctx, cmp.Or(from.guest, m.guestOf), http.MethodPost, "/init", body)
 	// A guest of another build may refuse what it does not understand.
-	if got := header.Get(protocol.HeaderVersion); header != nil && got != guestversion.Build() {
+	if got := header.Get(protocol.HeaderVersion); header != nil && !guestversion.Fits(got) {
 		return &fault.Error{Code: fault.Incompatible,
 			Err: fmt.Errorf("the guest is of another build: %.40q, the server is %s: build both with `make build`", got, guestversion.Build())}
 	}

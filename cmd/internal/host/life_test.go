@@ -337,7 +337,8 @@ func TestRollback(t *testing.T) {
 // for it; another build of the engine, or a template that has changed, is no matter then.
 func TestFilesOnly(t *testing.T) {
 	eng := &hosttest.Engine{}
-	h, _ := newPausing(t, eng, nil)
+	templates := Toolchain(Template{Programs: []string{"p1"}})
+	h, _ := newPausing(t, eng, func(c *Config) { c.Templates = templates })
 	s := mustCreate(t, h, 60)
 	last(eng).SetMemory("x = 42")
 	if err := s.Pause(t.Context(), PauseOptions{FilesOnly: true}); err != nil {
@@ -353,9 +354,16 @@ func TestFilesOnly(t *testing.T) {
 	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.cfg.Engine, h.cfg.Templates = rebuilt{eng}, Toolchain(Template{Digest: "other"})
-	if err := s.Resume(t.Context(), ResumeOptions{}); fault.CodeOf(err) != fault.Incompatible || fault.In(err).Hint == "" {
-		t.Errorf("with memory: %v", err)
+	for name, spoil := range map[string]func(){
+		"another build":    func() { h.cfg.Engine = rebuilt{eng} },
+		"another template": func() { h.cfg.Templates = Toolchain(Template{Digest: "other", Programs: []string{"p1"}}) },
+		"no guest of its":  func() { h.cfg.Templates = Toolchain(Template{Programs: []string{"p2"}}) },
+	} {
+		h.cfg.Engine, h.cfg.Templates = eng, templates
+		spoil()
+		if err := s.Resume(t.Context(), ResumeOptions{}); fault.CodeOf(err) != fault.Incompatible || fault.In(err).Hint == "" {
+			t.Errorf("%s, with memory: %v", name, err)
+		}
 	}
 	if err := s.Resume(t.Context(), ResumeOptions{FilesOnly: true}); err != nil || s.Record().Instance != (Instance{3, 1}) {
 		t.Errorf("files: %v, %+v", err, s.Record().Instance)

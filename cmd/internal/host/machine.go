@@ -23,6 +23,7 @@ type machine struct {
 	s        *Sandbox
 	template Template     // that it was made from
 	guestOf  identity     // whose host token its guest asks for
+	programs string       // of Template: that of its guest
 	booted   time.Time    // when its boot began
 	runs     atomic.Int32 // executions under way
 	moved    atomic.Int64 // bytes of clients' connections

@@ -108,6 +108,9 @@ func (s *Sandbox) bring(ctx context.Context, t Template, from origin, to Instanc
 		return nil, own(err)
 	}
 	m := newMachine(s, em, t, identity{s.ID, to.Memory}, began)
+	if m.programs = from.programs; from == (origin{}) && len(t.Programs) > 0 {
+		m.programs = t.Programs[0]
+	}
 	err = m.checkLimits()
 	if err == nil {
 		if err = m.greet(ctx, from); err != nil {

@@ -177,7 +177,7 @@ func (h *Host) planOfSnapshot(ctx context.Context, snapshot Snapshot) (plan, err
 	if err != nil {
 		return plan{}, err
 	}
-	t, err := h.templateOf(ctx, snapshot.TeamID, image, false)
+	t, err := h.templateOf(ctx, snapshot.TeamID, image, image.FilesOnly)
 	if err != nil {
 		return plan{}, err
 	}

@@ -26,10 +26,13 @@ type Templates interface {
 type Template struct {
 	ID     string // the name that sandboxes made from it are listed under
 	Digest string // changes with what an image of a paused sandbox depends on
-	Root   string // folder that becomes "/"
-	Guest  []string
-	Env    []string        // of the guest, the first process
-	Limits protocol.Limits // of a sandbox that asks for none; zero fields mean the host's
+	// Programs are the ids of the guests in Root, of which it boots the first: an image
+	// needs the one that it was made with.
+	Programs []string
+	Root     string // folder that becomes "/"
+	Guest    []string
+	Env      []string        // of the guest, the first process
+	Limits   protocol.Limits // of a sandbox that asks for none; zero fields mean the host's
 	// CreatedAt is when it was made, in UTC; zero means with the host.
 	CreatedAt time.Time
 }

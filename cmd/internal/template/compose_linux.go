@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,20 +18,29 @@ import (
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
-// GuestPath is where Compose puts the guest binary, and TypeScriptPath where it puts the
-// program that makes JavaScript of TypeScript.
-const (
-	GuestPath      = "/.cubby/cubby-guest"
-	TypeScriptPath = "/.cubby/cubby-typescript"
-)
+// Programs are Cubby's own in a root filesystem: the guest, and what makes JavaScript of
+// TypeScript.
+type Programs struct {
+	// ID stands for their content: those with another have other paths inside, so that
+	// a root can have several. It is letters and digits, or empty.
+	ID string
+	// Guest and TypeScript are files on the host; without the second, which may be
+	// empty, Node has to do what it can. They are opened once and bound by those
+	// descriptors: they may be /proc/self/fd/N, of files that were judged before.
+	Guest, TypeScript string
+}
+
+// GuestPath is where Compose puts the guest.
+func (p Programs) GuestPath() string { return path.Join("/.cubby", p.ID, "cubby-guest") }
+
+// TypeScriptPath is where Compose puts the other program.
+func (p Programs) TypeScriptPath() string { return path.Join("/.cubby", p.ID, "cubby-typescript") }
 
 // Additions are Cubby's own part of a root filesystem.
 type Additions struct {
-	// Guest and TypeScript are the programs on the host that come to GuestPath and
-	// TypeScriptPath; without the second, which may be empty, Node has to do what it
-	// can. Their files are opened once and bound by those descriptors: they may be
-	// /proc/self/fd/N, of files that were judged before.
-	Guest, TypeScript string
+	Programs
+	// Earlier are those of other builds, of which there are images.
+	Earlier []Programs
 	// Authority is the certificate, as PEM, that programs inside trust besides those
 	// of the host; nil for none.
 	Authority []byte
@@ -68,16 +78,18 @@ func Compose(ctx context.Context, dir string, tc Toolchain, add Additions) (Root
 		return Root{}, err
 	}
 	programs := map[string]*os.File{}
-	for path, source := range map[string]string{GuestPath: add.Guest, TypeScriptPath: add.TypeScript} {
-		if path == TypeScriptPath && source == "" {
-			continue
+	for _, p := range append([]Programs{add.Programs}, add.Earlier...) {
+		for path, source := range map[string]string{p.GuestPath(): p.Guest, p.TypeScriptPath(): p.TypeScript} {
+			if path == p.TypeScriptPath() && source == "" {
+				continue
+			}
+			file, err := openExecutable(source)
+			if err != nil {
+				return Root{}, fmt.Errorf("%s: %w", filepath.Base(path), err)
+			}
+			defer file.Close()
+			programs[path] = file
 		}
-		file, err := openExecutable(source)
-		if err != nil {
-			return Root{}, fmt.Errorf("%s: %w", filepath.Base(path), err)
-		}
-		defer file.Close()
-		programs[path] = file
 	}
 	if err := checkPrivate(dir); err != nil {
 		return Root{}, err
@@ -89,9 +101,9 @@ func Compose(ctx context.Context, dir string, tc Toolchain, add Additions) (Root
 			Hint: "this needs root or a user namespace; cubby doctor says what is missing",
 		}
 	}
-	root := Root{Dir: dir, Python: tc.Python.Path, Node: tc.Node.Path, Bash: tc.Bash.Path, GuestPath: GuestPath, Path: searchPathFor(tc)}
-	if programs[TypeScriptPath] != nil {
-		root.TypeScriptPath = TypeScriptPath
+	root := Root{Dir: dir, Python: tc.Python.Path, Node: tc.Node.Path, Bash: tc.Bash.Path, GuestPath: add.GuestPath(), Path: searchPathFor(tc)}
+	if add.TypeScript != "" {
+		root.TypeScriptPath = add.TypeScriptPath()
 	}
 	c := &composer{dir: dir}
 	c.build(tc, programs, root.Path, add.NameServer)
@@ -209,6 +221,9 @@ func (c *composer) build(tc Toolchain, programs map[string]*os.File, path, nameS
 	c.etc(path, nameServer)
 
 	for inside, file := range programs {
+		if dir := filepath.Dir(inside); !c.has(dir) {
+			c.mkdir(dir, 0o755)
+		}
 		c.write(inside, "", 0o755)
 		c.bindFile(file, inside)
 	}
@@ -235,6 +250,12 @@ func (c *composer) build(tc Toolchain, programs map[string]*os.File, path, nameS
 		}
 	}
 	c.tools(tc, path)
+}
+
+// has reports whether there is something at a path inside already.
+func (c *composer) has(inside string) bool {
+	_, err := os.Lstat(c.dir + inside)
+	return err == nil
 }
 
 // mirror makes one of the host's top directories visible: a link stays a link.

@@ -87,7 +87,7 @@ func composeAndLook(j job) (r report) {
 	}
 	r.Chain = tc
 	start := time.Now()
-	root, err := Compose(ctx, j.Dir, tc, Additions{Guest: j.Guest, TypeScript: j.Guest})
+	root, err := Compose(ctx, j.Dir, tc, Additions{Programs: Programs{Guest: j.Guest, TypeScript: j.Guest}, Earlier: []Programs{{ID: "e1", Guest: j.Guest}}})
 	r.Took = time.Since(start)
 	if err != nil {
 		r.Error = err.Error()
@@ -115,9 +115,9 @@ func composeAndLook(j job) (r report) {
 		}
 		return nil
 	})
-	for _, dir := range append([]string{"/usr", "/usr/bin", "/etc/alternatives", "/etc/ssl/certs", GuestPath, TypeScriptPath}, tc.Python.Prefixes...) {
+	for _, dir := range append([]string{"/usr", "/usr/bin", "/etc/alternatives", "/etc/ssl/certs", Programs{}.GuestPath(), Programs{}.TypeScriptPath()}, tc.Python.Prefixes...) {
 		probe := root.Dir + dir + "/cubby-write-test"
-		if dir == GuestPath || dir == TypeScriptPath {
+		if dir == (Programs{}).GuestPath() || dir == (Programs{}).TypeScriptPath() {
 			probe = root.Dir + dir
 		}
 		if f, err := os.OpenFile(probe, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
@@ -250,7 +250,7 @@ func TestCompose(t *testing.T) {
 				r.Chain.Python.Path, r.Chain.Python.Prefixes, r.Chain.Node.Path, r.Chain.Node.Prefixes)
 			for path, mode := range map[string]string{
 				"": "drwxr-xr-x", "/tmp": "dtrwxrwxrwx", "/var/tmp": "dtrwxrwxrwx", "/tmp/.cubby": "-rw-------",
-				"/home/user": "drwxr-xr-x", "/root": "drwxr-xr-x", "/proc": "drwxr-xr-x", GuestPath: "-rwxr-xr-x", TypeScriptPath: "-rwxr-xr-x",
+				"/home/user": "drwxr-xr-x", "/root": "drwxr-xr-x", "/proc": "drwxr-xr-x", "/.cubby/cubby-guest": "-rwxr-xr-x", "/.cubby/cubby-typescript": "-rwxr-xr-x", "/.cubby/e1/cubby-guest": "-rwxr-xr-x",
 				"/etc/passwd": "-rw-r--r--", "/etc/resolv.conf": "-rw-r--r--", "/var/lib": "drwxr-xr-x",
 			} {
 				if r.Paths[path] != mode {
@@ -404,7 +404,7 @@ func TestComposeRefusesSharedMounts(t *testing.T) {
 	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: "/bin/true"})
+	_, err := Compose(context.Background(), dir, Toolchain{}, Additions{Programs: Programs{Guest: "/bin/true"}})
 	if err == nil || !strings.Contains(err.Error(), "shared") {
 		t.Fatalf("got %v", err)
 	}
@@ -412,15 +412,15 @@ func TestComposeRefusesSharedMounts(t *testing.T) {
 
 func TestComposeErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: filepath.Join(dir, "none")}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Programs: Programs{Guest: filepath.Join(dir, "none")}}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no guest: %v", err)
 	}
-	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Guest: dir}); err == nil {
+	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Programs: Programs{Guest: dir}}); err == nil {
 		t.Error("a directory as guest was accepted")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Compose(ctx, dir, Toolchain{}, Additions{Guest: "/bin/true"}); !errors.Is(err, context.Canceled) {
+	if _, err := Compose(ctx, dir, Toolchain{}, Additions{Programs: Programs{Guest: "/bin/true"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -437,7 +437,7 @@ func BenchmarkCompose(b *testing.B) {
 	}
 	dir := b.TempDir()
 	for b.Loop() {
-		root, err := Compose(ctx, dir, tc, Additions{Guest: "/bin/true"})
+		root, err := Compose(ctx, dir, tc, Additions{Programs: Programs{Guest: "/bin/true"}})
 		if err != nil {
 			b.Skip(err)
 		}

@@ -52,7 +52,7 @@ func newFixture(t *testing.T, debugLog string) fixture {
 		t.Fatal(err)
 	}
 	root, err := template.Compose(t.Context(), filepath.Join(dir, "root"), tools, template.Additions{
-		Guest: testenv.Guest(t), TypeScript: testenv.TypeScript(t),
+		Programs: template.Programs{Guest: testenv.Guest(t), TypeScript: testenv.TypeScript(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
