@@ -22,6 +22,7 @@ type Info struct {
 	AllowInternetAccess *bool
 	Network             *protocol.Network
 	Lifecycle           Lifecycle
+	Instance            Instance
 	StartedAt           time.Time // UTC, in microseconds, as all times
 	EndAt               time.Time // its deadline; when it was paused, while it is
 	Limits              protocol.Limits
@@ -40,7 +41,7 @@ func (s *Sandbox) Info() Info {
 	return Info{
 		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: r.State,
 		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
-		Metadata: s.Metadata, AllowInternetAccess: r.AllowInternetAccess, Network: r.Network, Lifecycle: s.Lifecycle,
+		Metadata: s.Metadata, AllowInternetAccess: r.AllowInternetAccess, Network: r.Network, Lifecycle: s.Lifecycle, Instance: r.Instance,
 		StartedAt: r.StartedAt, EndAt: endAt, Limits: s.Limits, LimitsNotEnforced: unenforced,
 	}
 }

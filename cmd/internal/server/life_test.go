@@ -100,7 +100,11 @@ func TestLifecycle(t *testing.T) {
 		`{"autoPause":true,"autoPauseMemory":true}`:                                                      {OnTimeout: "pause"},
 		`{"autoResume":{"enabled":true}}`:                                                                {OnTimeout: "kill", AutoResume: true},
 	} {
-		if got := a.detail(a.create(body)).Lifecycle; got != want {
+		detail := a.detail(a.create(body))
+		if i := detail.Instance; i == nil || *i != (protocol.Instance{Memory: 1, Files: 1}) {
+			t.Errorf("%s: %+v", body, i)
+		}
+		if got := detail.Lifecycle; got != want {
 			t.Errorf("%s: %+v, want %+v", body, got, want)
 		}
 	}
