@@ -61,9 +61,9 @@ type Execution struct {
 	FreshKernel bool
 	// Count numbers the executions of one kernel, from 1.
 	Count int
-	// Refused is what the sandbox's network refused while the code ran, where the code
-	// failed: at most ten, those of whatever else ran there included. Servers other than
-	// Cubby's do not tell.
+	// Refused is what the sandbox's network refused while the code ran, where the code or
+	// a command of a Python cell (!pip) failed: at most ten, those of whatever else ran
+	// there included. Servers other than Cubby's do not tell.
 	Refused []Refusal
 }
 
@@ -177,7 +177,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...RunOption) (
 	err = rd.run()
 	ex := rd.execution()
 	if err == nil {
-		if ex.Error != nil || ex.ExitCode != 0 {
+		if ex.Error != nil || ex.ExitCode != 0 || rd.commandFailed {
 			ex.Refused = s.refusals(ctx, time.Since(began))
 		}
 		return ex, nil

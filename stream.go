@@ -39,6 +39,7 @@ type eventReader struct {
 	resultBytes    int64
 	lines          int   // of results
 	kept           []int // which of them the execution has, from 0
+	commandFailed  bool
 }
 
 // output collects one stream up to a bound.
@@ -226,6 +227,7 @@ func (r *eventReader) end(line []byte) error {
 	x.Duration = time.Duration(min(max(e.DurationMS, 0), longest.Milliseconds())) * time.Millisecond
 	x.TimedOut, x.OOMKilled, x.Interrupted = e.TimedOut, e.OOMKilled, e.Interrupted
 	x.StateLost, x.FreshKernel = e.StateLost, e.FreshKernel
+	r.commandFailed = e.CommandFailed
 	x.Truncated = x.Truncated || e.Truncated
 	if e.Limit != "" {
 		x.Limit = cut(e.Limit, 64)

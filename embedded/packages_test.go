@@ -197,6 +197,11 @@ func TestPackages(t *testing.T) {
 		if ex.Error == nil || len(ex.Refused) != 1 || ex.Refused[0].Host != "host.cubby.internal" || ex.Refused[0].Allow == "" {
 			t.Errorf("%+v", ex)
 		}
+		// A command that fails is no error of its cell, and what was refused is told.
+		ex = run(t, sbx, "!curl -sS http://other.example.com/")
+		if ex.Error != nil || ex.ExitCode != 0 || len(ex.Refused) != 1 || ex.Refused[0].Host != "other.example.com" {
+			t.Errorf("%+v", ex)
+		}
 		// The password stays outside.
 		if ex := run(t, sbx, "import os; print(os.environ['PIP_INDEX_URL'])"); strings.Contains(ex.Stdout, "hunter2") || strings.Contains(ex.Stdout, "ann") {
 			t.Errorf("%+v", ex)

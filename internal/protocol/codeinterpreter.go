@@ -157,6 +157,9 @@ type EndOfExecution struct {
 	TimedOut    bool  `json:"timed_out,omitempty"`
 	OOMKilled   bool  `json:"oom_killed,omitempty"`
 	Interrupted bool  `json:"interrupted,omitempty"`
+	// CommandFailed says that a command of a cell's own line or magic failed (!pip in
+	// Python), which is no error of the cell.
+	CommandFailed bool `json:"command_failed,omitempty"`
 	// Limit is the bound that was hit: "time", "memory" or "output".
 	Limit string `json:"limit,omitempty"`
 	// StateLost says that the kernel ended: variables are gone and the next

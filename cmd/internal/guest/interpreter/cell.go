@@ -263,7 +263,7 @@ func (c *cell) Event(e kernel.Event) {
 		select {
 		case <-c.done:
 		default:
-			c.end.ExitCode = e.ExitCode
+			c.end.ExitCode, c.end.CommandFailed = e.ExitCode, e.CommandFailed
 			close(c.done)
 		}
 	}

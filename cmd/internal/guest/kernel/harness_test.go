@@ -52,6 +52,7 @@ type wireCell struct {
 	Results        []kernel.Event
 	Errors         []kernel.Event
 	ExitCode       int
+	CommandFailed  bool
 	Exited         bool // the kernel ended instead of answering
 }
 
@@ -256,7 +257,7 @@ func (k *wireKernel) finish() wireCell {
 		case "error":
 			c.Errors = append(c.Errors, e)
 		case "done":
-			c.ExitCode, done = e.ExitCode, true
+			c.ExitCode, c.CommandFailed, done = e.ExitCode, e.CommandFailed, true
 		}
 	}
 	k.mu.Lock()

@@ -56,7 +56,10 @@ class Shell:
             def init_sys_modules(self):
                 pass  # the kernel's __main__ stays
 
-            system = InteractiveShell.system_raw  # not through a terminal
+            def system(shell, cmd):
+                shell.system_raw(cmd)  # not through a terminal
+                if shell.user_ns.get("_exit_code"):
+                    kernel.command_failed = True
 
             def showtraceback(shell, *args, **kwargs):
                 pass  # run() reports it

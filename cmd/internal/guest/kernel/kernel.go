@@ -130,8 +130,10 @@ type Event struct {
 	Value     string `json:"value,omitempty"`
 	Traceback string `json:"traceback,omitempty"`
 
-	// ExitCode belongs to "done".
-	ExitCode int `json:"exit_code"`
+	// ExitCode and CommandFailed belong to "done". CommandFailed says that a command
+	// which the cell ran by a line or a magic of its language failed (Python's !).
+	ExitCode      int  `json:"exit_code"`
+	CommandFailed bool `json:"command_failed,omitempty"`
 }
 
 // Write writes the scripts to dir, which it makes.

@@ -124,6 +124,7 @@ class Kernel:
         self.input_encoding: "Tuple[str, Optional[str]]" = ("utf-8", "strict")  # with its errors, as the interpreter chose it
         self.cell = 0  # number of the cell that runs or ran last
         self.id = 0  # its id on the wire
+        self.command_failed = False  # one that the cell ran with ! or a magic
         self.thread = _thread.get_ident()
         self.acks = False  # whether the guest answers results
         self.sources: "Dict[str, str]" = {}  # file name of a cell -> its text
@@ -241,6 +242,7 @@ class Kernel:
         self.id = message.get("id", 0)
         self.acks = message.get("ack", False)
         self.cell += 1
+        self.command_failed = False
         output.begin()
         undo: list = []
         failure = None
@@ -263,7 +265,8 @@ class Kernel:
         if failure:
             status, name, value, traceback = failure
             self.send_error(name, value, traceback)
-        self.send('{"ev":"done","id":%d,"exit_code":%d}' % (self.id, status))
+        failed = ',"command_failed":true' if self.command_failed else ""
+        self.send('{"ev":"done","id":%d,"exit_code":%d%s}' % (self.id, status, failed))
 
     def prepare(self, message: "Dict[str, Any]", undo: "List[Tuple]") -> None:
         os.environ.update(message.get("keep") or {})

@@ -28,8 +28,13 @@ def system(command, scope=None):
     """Run a shell command; its output goes straight to the cell's."""
     command = expand(command, scope or Scope())
     status = run_shell(command)
-    kernel.ns["_exit_code"] = status
+    ended(status)
     after(command, status)
+
+
+def ended(status):
+    kernel.ns["_exit_code"] = status
+    kernel.command_failed = kernel.command_failed or status != 0
 
 
 def output(command, scope=None):
@@ -37,7 +42,7 @@ def output(command, scope=None):
     command = expand(command, scope or Scope())
     child = start(shell(command), stdout=subprocess.PIPE)
     data = attended(child, lambda: child.communicate()[0])
-    kernel.ns["_exit_code"] = child.returncode
+    ended(child.returncode)
     after(command, child.returncode)
     return Lines(data.decode("utf-8", "replace").splitlines())
 

@@ -53,6 +53,22 @@ type pyCell struct {
 	exit      int
 }
 
+// TestCommandFailed: of a cell that ends well it is told whether a command of its own failed.
+func TestCommandFailed(t *testing.T) {
+	k := startPython(t)
+	for _, test := range []struct {
+		code string
+		want bool
+	}{
+		{"!true", false}, {"!false", true}, {"1", false}, {"!false\n!true", true}, {"x = !exit 3", true}, {"%pip nothing", true},
+		{"import os; os.system('false')", false},
+	} {
+		if got := k.run(test.code); got.CommandFailed != test.want || got.ExitCode != 0 {
+			t.Errorf("%q: %v, %+v", test.code, got.CommandFailed, got)
+		}
+	}
+}
+
 func (want pyCell) check(t *testing.T, k *wireKernel) {
 	t.Helper()
 	got := k.execute(kernel.Request{Code: want.code, Env: want.env, Cwd: want.cwd})
