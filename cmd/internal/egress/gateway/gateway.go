@@ -153,6 +153,16 @@ func (g *Gateway) sandbox(id string) *sandbox {
 	return g.sandboxes[id]
 }
 
+// TellAgain has what is told once for questions that are repeated told for the next one,
+// too: whoever was told has looked at it.
+func (g *Gateway) TellAgain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.sandboxes {
+		s.tellAgain()
+	}
+}
+
 // Detach ends the flows of a sandbox and forgets it. It returns when nothing of it is
 // left. A sandbox that is not attached is no fault.
 func (g *Gateway) Detach(id string) {

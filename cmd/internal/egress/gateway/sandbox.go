@@ -324,6 +324,14 @@ func (s *sandbox) refuseName(name string) {
 	}
 }
 
+// tellAgain has a question that was just refused told again: somebody has read what was
+// told so far.
+func (s *sandbox) tellAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusedName = ""
+}
+
 func (s *sandbox) tell(f egress.Flow) {
 	if !s.told.Allow() {
 		s.untold.Add(1)

@@ -79,6 +79,7 @@ func serve() error {
 		}
 		if m.Op == opFlush {
 			s.reports <- report{flush: m.Seq}
+			s.gateway.TellAgain()
 			continue
 		}
 		answer := &message{Op: opDone, Seq: m.Seq, Sandbox: m.Sandbox}
