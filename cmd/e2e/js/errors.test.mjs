@@ -83,27 +83,9 @@ test('a sandbox that ended says why where the packages show what the server says
 });
 
 describe('what is not there yet answers 501, and the SDK says so', () => {
-  let sandbox;
-  before(async () => {
-    sandbox = await create();
-  });
   // What to do instead is part of the message, for that is all there is to see.
   const later = (name = 'SandboxError') => error(name, /501.*not implemented: .* yet: \w+/);
 
-  test('pausing', async () => {
-    await assert.rejects(sandbox.pause(), later());
-    await assert.rejects(sandbox.betaPause(), later());
-    await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), later());
-    await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause', autoResume: true } }), later());
-    assert.equal(await sandbox.isRunning(), true, 'and nothing happened');
-  });
-  test('snapshots and forks', async () => {
-    await assert.rejects(sandbox.createSnapshot(), later());
-    await assert.rejects(sandbox.listSnapshots().nextItems(), later());
-    await assert.rejects(Sandbox.listSnapshots().nextItems(), later());
-    await assert.rejects(sandbox.fork(), later());
-    await assert.rejects(Sandbox.fork(sandbox.sandboxId, { count: 2 }), later());
-  });
   test('templates', async () => {
     const template = core.Template().fromBaseImage().runCmd('true');
     await assert.rejects(core.Template.build(template, 'mine'), later('BuildError'));

@@ -142,7 +142,7 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 		header := w.Header()
 		header.Set("Access-Control-Allow-Origin", "*")
 		header.Set("Access-Control-Expose-Headers", "*")
-		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		if isPreflight(r) {
 			header.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
 			// "*" would leave out Authorization.
 			header.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))

@@ -102,6 +102,8 @@ type Locator interface {
 // Ports are a sandbox's, as the data plane uses them.
 type Ports interface {
 	Info() host.Info
+	// Wake returns the sandbox's ports once it runs, as host.Sandbox.Wake does.
+	Wake(ctx context.Context) (Ports, error)
 	// Dial opens a stream to a port. Its errors wrap engine.ErrPortClosed where
 	// nothing listens, and engine.ErrEnded where there is nothing any more.
 	Dial(ctx context.Context, port int) (net.Conn, error)
@@ -181,12 +183,27 @@ func reached(box *host.Sandbox, err error) (Ports, error) {
 	if err != nil {
 		return nil, err
 	}
-	return box.Ports(), nil
+	return portsOf(box), nil
+}
+
+func portsOf(box *host.Sandbox) Ports { return reachedPorts{box.Ports(), box} }
+
+// reachedPorts has the methods of a *host.Ports, and wakes the sandbox.
+type reachedPorts struct {
+	*host.Ports
+	box *host.Sandbox
+}
+
+func (p reachedPorts) Wake(ctx context.Context) (Ports, error) {
+	if err := p.box.Wake(ctx); err != nil {
+		return nil, err
+	}
+	return portsOf(p.box), nil
 }
 
 func (l local) ByToken(token string) (Ports, bool) {
 	if box, ok := l.Host.ByToken(token); ok {
-		return box.Ports(), true
+		return portsOf(box), true
 	}
 	return nil, false
 }
@@ -195,7 +212,7 @@ func (l local) BySignature(signed func(token string) bool) (Ports, bool) {
 	var found Ports
 	for _, box := range l.Live() { // all of them, so that the time tells nothing
 		if box.Token != "" && signed(box.Token) {
-			found = box.Ports()
+			found = portsOf(box)
 		}
 	}
 	return found, found != nil

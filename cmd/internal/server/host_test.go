@@ -281,10 +281,11 @@ func (p *nodePorts) end() {
 	p.http.CloseIdleConnections()
 }
 
-func (p *nodePorts) Info() host.Info                   { return host.Info{ID: "inode1", Token: "secret"} }
-func (p *nodePorts) Transport(int) http.RoundTripper   { return p.http }
-func (p *nodePorts) BeginRun(time.Duration) (_ func()) { return func() {} }
-func (p *nodePorts) Done() <-chan struct{}             { return p.gone }
+func (p *nodePorts) Info() host.Info                     { return host.Info{ID: "inode1", Token: "secret"} }
+func (p *nodePorts) Transport(int) http.RoundTripper     { return p.http }
+func (p *nodePorts) BeginRun(time.Duration) (_ func())   { return func() {} }
+func (p *nodePorts) Wake(context.Context) (Ports, error) { return p, nil }
+func (p *nodePorts) Done() <-chan struct{}               { return p.gone }
 
 func (p *nodePorts) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	select {

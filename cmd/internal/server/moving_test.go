@@ -29,7 +29,7 @@ func TestPlacesOfThoseWhoDoNotMove(t *testing.T) {
 	tn := newTown(t, Config{}, map[int]http.Handler{3000: http.HandlerFunc(echo), 3001: flood})
 	tn.server.allowance = allowance{usual: time.Hour, short: 500 * time.Millisecond}
 	box := tn.create()
-	l := tn.server.liveSandbox(box.Ports())
+	l := tn.server.liveSandbox(portsOf(box))
 	half := func(port int, head string) net.Conn {
 		c := tn.dial()
 		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %d-%s.x\r\n%s", port, box.ID, head)

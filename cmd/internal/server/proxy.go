@@ -30,6 +30,14 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 		refused.write(w)
 		return
 	}
+	if isPreflight(r) && isGuests(t.port) && stateOf(t.info.State) == statePaused && t.info.Lifecycle.AutoResume {
+		preflight(w, r) // as the guest answers it: the request that follows may wake the sandbox
+		return
+	}
+	if refused := s.wake(r, t); refused != nil {
+		refused.write(w)
+		return
+	}
 	l, leave, refused := s.enter(t)
 	if refused != nil {
 		refused.write(w)
@@ -41,11 +49,6 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 		defer end()
 	}
 	rc := http.NewResponseController(w)
-	// Without it Go's server closes the request's body once the answer has
-	// begun, and one to ten in a hundred streamed commands break under load.
-	if err := rc.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
-		s.log.Error("no full duplex", "err", err)
-	}
 	// What comes out of an ended sandbox ends by itself; a write to a client that
 	// does not read would not.
 	defer atEnd(l.ctx, func() { _ = rc.SetWriteDeadline(time.Now().Add(cutAfter)) })()
@@ -58,7 +61,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, t *target) {
 		defer body.leave()
 		r.Body = body
 	}
-	s.reverseProxy(r, t).ServeHTTP(&answer{ResponseWriter: w, rc: rc, body: body, sandbox: l, allowance: s.allowance, cancel: cancel}, r)
+	s.reverseProxy(r, t, rc).ServeHTTP(&answer{ResponseWriter: w, rc: rc, body: body, sandbox: l, allowance: s.allowance, cancel: cancel}, r)
 }
 
 // atEnd runs f when ctx ends, but not once over has been called: then f is
@@ -173,10 +176,14 @@ func (s *Server) enter(t *target) (l *liveSandbox, leave func(), refused *refusa
 	l = s.liveSandbox(t.ports)
 	if l.conns.Add(1) > maxConns {
 		l.conns.Add(-1)
-		return nil, nil, &refusal{code: fault.RateLimited, id: t.name, message: "Too many connections to the sandbox",
-			hint: "it may have " + strconv.Itoa(maxConns) + " at a time: close what is not used"}
+		return nil, nil, tooMany(t)
 	}
 	return l, func() { l.conns.Add(-1) }, nil
+}
+
+func tooMany(t *target) *refusal {
+	return &refusal{code: fault.RateLimited, id: t.name, message: "Too many connections to the sandbox",
+		hint: "it may have " + strconv.Itoa(maxConns) + " at a time: close what is not used"}
 }
 
 func (s *Server) liveSandbox(ports Ports) *liveSandbox {
@@ -199,14 +206,23 @@ func (s *Server) liveSandbox(ports Ports) *liveSandbox {
 }
 
 // reverseProxy hands r, as the client sent it, to the port.
-func (s *Server) reverseProxy(r *http.Request, t *target) http.Handler {
+func (s *Server) reverseProxy(r *http.Request, t *target, rc *http.ResponseController) http.Handler {
 	return &httputil.ReverseProxy{
-		Rewrite:        t.rewrite,
-		Transport:      t.ports.Transport(t.port),
-		FlushInterval:  -1, // everything is a stream
-		BufferPool:     &buffers,
-		ModifyResponse: checkStatus,
-		ErrorLog:       s.proxyLog,
+		Rewrite:       t.rewrite,
+		Transport:     t.ports.Transport(t.port),
+		FlushInterval: -1, // everything is a stream
+		BufferPool:    &buffers,
+		ModifyResponse: func(resp *http.Response) error {
+			// Without it Go's server closes the request's body once the answer has
+			// begun, and one to ten in a hundred streamed commands break under load.
+			// Not before: with it, a body that nobody has read at the end of the
+			// request breaks the connection, so that the client may miss why it was refused.
+			if err := rc.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
+				s.log.Error("no full duplex", "err", err)
+			}
+			return checkStatus(resp)
+		},
+		ErrorLog: s.proxyLog,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			a, ok := w.(*answer)
 			if ok && a.body.stalled() {

@@ -215,7 +215,7 @@ func TestClosedPort(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	tn := newTown(t, Config{}, map[int]http.Handler{3000: http.HandlerFunc(echo)})
 	box := tn.create()
-	conns := &tn.server.liveSandbox(box.Ports()).conns
+	conns := &tn.server.liveSandbox(portsOf(box)).conns
 	conns.Store(maxConns - 1)
 	tn.do(tn.to(box, 3000, "GET", "/", nil)).echo(t)
 	for conns.Load() != maxConns-1 { // the request is counted until its handler is through

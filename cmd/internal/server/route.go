@@ -2,16 +2,13 @@ package server
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"errors"
-	"hash"
 	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/internal/clip"
@@ -113,6 +110,8 @@ type refusal struct {
 	port    int
 	message string
 	hint    string
+	// retryAfter is when it is worth trying again; zero where nobody knows.
+	retryAfter time.Duration
 }
 
 var invalidPort = &refusal{code: fault.InvalidArgument, message: "Invalid sandbox port",
@@ -156,6 +155,9 @@ func reasonOf(err error) string {
 func (e *refusal) write(w http.ResponseWriter) {
 	// A browser hides an answer from scripts of other origins otherwise.
 	w.Header().Set("Access-Control-Allow-Origin", "*")
+	if e.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(e.retryAfter/time.Second)))
+	}
 	switch e.code {
 	case fault.SandboxGone, fault.PermissionDenied, fault.RateLimited:
 		status := e.code.HTTPStatus()
@@ -259,52 +261,18 @@ func tokenPort(path string) int {
 	return 0
 }
 
-// maxSigned bounds what is hashed to find the sandbox of a signed URL, in bytes:
-// more than a path and a user can have.
-const maxSigned = 8 << 10
-
 // signed finds the sandbox whose token signed the URL of r. A URL that none
 // signed is answered as envd answers it. Every live token is compared, in the
 // same time whether it matches or not; each costs one or two blocks of SHA-256,
 // for what the tokens have in common is hashed once.
 func (s *Server) signed(r *http.Request) (*target, *refusal) {
-	unsigned := func(message string) (*target, *refusal) {
-		return nil, &refusal{code: fault.Unauthenticated, message: message}
+	sign, refused := readSignature(r)
+	if refused != nil {
+		return nil, refused
 	}
-	operation := "read"
-	method := r.Method
-	if method == http.MethodOptions { // a browser asks before it uploads
-		method = r.Header.Get("Access-Control-Request-Method")
-	}
-	if method == http.MethodPost {
-		operation = "write"
-	}
-	q := r.URL.Query()
-	signature := q.Get("signature")
-	if signature == "" {
-		return unsigned("missing signature query parameter")
-	}
-	text, ok := strings.CutPrefix(signature, "v1_")
-	got, err := base64.RawStdEncoding.Strict().DecodeString(text)
-	prefix, expires := q.Get("path")+":"+operation+":"+q.Get("username")+":", q.Get("signature_expiration")
-	if !ok || err != nil || len(got) != sha256.Size || len(prefix) > maxSigned || len(expires) > 20 {
-		return unsigned("invalid signature")
-	}
-	if expires != "" {
-		expires = ":" + expires
-	}
-	common := sha256.New()
-	common.Write([]byte(prefix))
-	ports, ok := s.host.BySignature(func(token string) bool {
-		h, err := common.(hash.Cloner).Clone()
-		if err != nil {
-			return false
-		}
-		h.Write([]byte(token + expires))
-		return subtle.ConstantTimeCompare(h.Sum(nil), got) == 1
-	})
+	ports, ok := s.host.BySignature(sign.isBy)
 	if !ok {
-		return unsigned("invalid signature")
+		return nil, invalidSignature
 	}
 	return newTarget(ports, protocol.EnvdPort, ""), nil
 }

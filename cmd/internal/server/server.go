@@ -67,6 +67,7 @@ type Server struct {
 	control       http.Handler
 	handler       http.Handler
 	liveSandboxes sync.Map  // *liveSandbox by what Done of its ports returns
+	waiting       waiters   // requests for sandboxes that are being resumed
 	allowance     allowance // only a test changes it
 }
 
@@ -116,8 +117,13 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 // asksForRouting reports whether a browser asks before a request that will carry
 // the routing headers. The question itself does not, so no sandbox can answer it.
 func asksForRouting(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" &&
+	return isPreflight(r) &&
 		strings.Contains(strings.ToLower(r.Header.Get("Access-Control-Request-Headers")), strings.ToLower(protocol.HeaderSandboxID))
+}
+
+// isPreflight reports whether a browser asks if it may send another request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
 // preflight lets any origin call: what protects a sandbox is its token.

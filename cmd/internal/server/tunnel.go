@@ -23,9 +23,10 @@ const (
 	tunnelHeaderMax = 64 << 10
 )
 
-// openTunnel answers CONNECT: t is the sandbox's port, or the control plane. Requests in a tunnel to one of the ports that are the guest's own, or
-// to a port that wants a token with each, are served as if they came without a
-// tunnel; any other port gets the bytes as they are.
+// openTunnel answers CONNECT: t is the sandbox's port, or the control plane. Requests in
+// a tunnel to one of the ports that are the guest's own, or to a port that wants a token
+// with each, are served as if they came without a tunnel; any other port gets the bytes
+// as they are.
 func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 	if strings.HasSuffix(r.Host, ":443") {
 		// What follows would be TLS for a name without a certificate.
@@ -48,6 +49,10 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request, t *target) {
 			s.proxy(w, r, t)
 		}))
 	default:
+		if refused := s.wake(r, t); refused != nil {
+			refused.write(w)
+			return
+		}
 		s.pipe(w, r, t)
 	}
 }
