@@ -137,6 +137,9 @@ var (
 	ErrForeign = errors.New("the checkpoint was made by another engine or for another processor")
 	// ErrDamaged is a checkpoint of which files are missing or have another size.
 	ErrDamaged = errors.New("the checkpoint is damaged")
+	// ErrChanged is a checkpoint of a machine that had a file of its root filesystem open
+	// which is another by now; with RestoreOptions.FilesOnly that is no matter.
+	ErrChanged = errors.New("a file that its programs have open was changed or removed")
 	// ErrFilesOnly is a checkpoint without memory that is to be restored with it.
 	ErrFilesOnly = errors.New("the checkpoint has files only")
 )

@@ -16,7 +16,7 @@ type Restorer interface {
 	// machine go on. The wall clock says what it is now; the monotonic
 	// one has gone on as if the machine had slept.
 	//
-	// The errors that Check knows come before anything is started.
+	// The errors that Check knows, and ErrChanged, come before anything is started.
 	Restore(ctx context.Context, spec Spec, checkpoint string, opts RestoreOptions) (Machine, error)
 	// Check says whether Restore would take a checkpoint. It reads the description
 	// that is in its folder and looks at the sizes of its files: what is in them it

@@ -102,7 +102,7 @@ func (s *Sandbox) bring(ctx context.Context, t Template, from origin, to Instanc
 		s.detach()
 	}
 	switch {
-	case errors.Is(err, engine.ErrForeign):
+	case errors.Is(err, engine.ErrForeign), errors.Is(err, engine.ErrChanged):
 		return nil, foreignImage(err, true)
 	case err != nil:
 		return nil, own(err)

@@ -35,6 +35,9 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, from source) (_ eng
 			return nil, fmt.Errorf("gvisor: %s: restore: %w", spec.ID, err)
 		}
 		if !from.FilesOnly {
+			if err := e.unchanged(spec.Root, i.Dependencies); err != nil {
+				return nil, fmt.Errorf("gvisor: %s: restore: %w", spec.ID, err)
+			}
 			fixed, features = i.Fixed, i.Features
 		}
 	}
@@ -49,7 +52,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, from source) (_ eng
 	}
 	m := &machine{
 		engine: e, conf: conf, id: spec.ID, bundle: filepath.Join(e.cfg.StateDir, "b-"+spec.ID), exit: make(chan engine.Exit, 1),
-		fixed: fixed, features: features,
+		root: spec.Root, fixed: fixed, features: features,
 	}
 	defer func() {
 		if err != nil {

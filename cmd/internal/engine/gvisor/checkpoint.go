@@ -58,6 +58,11 @@ func (m *machine) write(ctx context.Context, dir string, opts engine.CheckpointO
 	i := image{Kind: kindMemory, Fixed: m.fixed, Features: m.features}
 	if opts.FilesOnly {
 		i.Kind, i.Features = kindFiles, nil
+	} else {
+		var err error
+		if i.Dependencies, err = m.dependencies(); err != nil {
+			return fmt.Errorf("what its programs have open: %w", err)
+		}
 	}
 	if m.engine.keepsFiles() {
 		if err := m.writeFiles(dir, opts.FilesOnly); err != nil {

@@ -53,6 +53,7 @@ type Engine struct {
 	root bool // real root: machines get an unprivileged user namespace
 
 	features []string // of this processor
+	sums     sums     // of files that images depend on
 
 	helper *os.File // what sentries and gofers execute; nil for the running program
 

@@ -34,7 +34,7 @@ const (
 )
 
 // maxImageFile is the most that is read of a description, in bytes.
-const maxImageFile = 1 << 20
+const maxImageFile = 32 << 20
 
 // What a checkpoint holds.
 const (
@@ -52,6 +52,8 @@ type image struct {
 	// names in /proc/cpuinfo, if there is memory: programs may have chosen their
 	// code by them.
 	Features []string `json:"features,omitempty"`
+	// Dependencies are the files of the root filesystem that were open, if there is memory.
+	Dependencies []dependency `json:"dependencies,omitempty"`
 	// Sizes are the bytes of the other files.
 	Sizes map[string]int64 `json:"sizes"`
 }

@@ -31,6 +31,7 @@ type machine struct {
 	conf   *config.Config
 	id     string
 	bundle string
+	root   string // the folder that is "/" inside
 	user   *hostuser.User
 	host   *channel.Host
 	group  *cgroup.Group // nil without cgroups
