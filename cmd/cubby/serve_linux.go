@@ -206,8 +206,9 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
-// stopTimeout is what the sandboxes' process gets to end them all.
-const stopTimeout = 30 * time.Second
+// stopTimeout is what the sandboxes' process gets to end them all, and to pause those that
+// are to be kept. It bounds itself by less: see package child.
+const stopTimeout = 90 * time.Second
 
 // serve listens, starts the process that serves, and watches over it until a
 // signal comes or it ends.

@@ -18,9 +18,9 @@ export const { Sandbox } = interpreter;
 
 const alive = new Set();
 
-/** Creates a sandbox that is killed when the file's tests are over. */
-export async function create(opts = {}) {
-  const sandbox = await Sandbox.create({ ...(secure ? {} : { secure: false }), timeoutMs: 300_000, ...opts });
+/** Creates a sandbox, of a template or the package's own, that is killed when the file's tests are over. */
+export async function create(opts = {}, ...template) {
+  const sandbox = await Sandbox.create(...template, { ...(secure ? {} : { secure: false }), timeoutMs: 300_000, ...opts });
   alive.add(sandbox.sandboxId);
   return sandbox;
 }

@@ -23,6 +23,10 @@ const (
 	// killAfterServing is the same for a server, which lets short requests come
 	// to their end first and records why each sandbox ended.
 	killAfterServing = finishTimeout + 4*time.Second
+	// keepTimeout is what a server is given besides, where it has sandboxes to pause for
+	// the next one: E2B's own pause takes four seconds for each GiB of memory. The
+	// parent's patience is longer than all of these together.
+	keepTimeout = time.Minute
 	// exitAfter is when the process ends whatever it is doing, counted from the
 	// killing. The kernel then ends its children, and the next start removes its
 	// files.
@@ -31,9 +35,10 @@ const (
 )
 
 // backstop waits for the end of ctx and sees to it that the process ends, too, and
-// before it those of its children that isMachine is true of; nil is of none.
-// The result says that it did so by itself.
-func backstop(ctx context.Context, log *slog.Logger, wait time.Duration, isMachine func(arg0 string) bool) (done func()) {
+// before it those of its children that isMachine is true of; nil is of none. They get
+// the time that patience says when ctx ends. The result says that the process ended by
+// itself.
+func backstop(ctx context.Context, log *slog.Logger, patience func() time.Duration, isMachine func(arg0 string) bool) (done func()) {
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -41,6 +46,7 @@ func backstop(ctx context.Context, log *slog.Logger, wait time.Duration, isMachi
 		case <-ended:
 			return
 		}
+		wait := patience()
 		if over(ended, wait) {
 			return
 		}

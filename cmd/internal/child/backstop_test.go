@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	backstop(ctx, slog.New(slog.DiscardHandler), killAfter, isKernel) // nobody says that it ended
+	backstop(ctx, slog.New(slog.DiscardHandler), func() time.Duration { return killAfter }, isKernel) // nobody says that it ended
 	_ = kernel.Process.Signal(syscall.SIGSTOP)
 	cancel()
 	_ = kernel.Wait()
@@ -80,10 +80,24 @@ func TestBackstop(t *testing.T) {
 func TestBackstopIsNotNeeded(t *testing.T) {
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
-	done := backstop(ctx, slog.New(slog.NewTextHandler(&log, nil)), time.Hour, nil)
+	done := backstop(ctx, slog.New(slog.NewTextHandler(&log, nil)), func() time.Duration { return time.Hour }, nil)
 	cancel()
 	done()
 	if log.Len() > 0 {
 		t.Error(log.String())
+	}
+}
+
+// TestPatience: a server has more time for its end where it has sandboxes to keep, and
+// nobody else has.
+func TestPatience(t *testing.T) {
+	for _, tt := range []struct {
+		dataDir string
+		keeps   int
+		want    time.Duration
+	}{{"", 0, killAfter}, {"", 3, killAfter}, {"/data", 0, killAfterServing}, {"/data", 1, killAfterServing + keepTimeout}} {
+		if got := patience(tt.dataDir, func() int { return tt.keeps }); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
 	}
 }

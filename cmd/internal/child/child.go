@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,11 +102,15 @@ func Serve(ctx context.Context, opts Options) error {
 		io.Copy(io.Discard, os.NewFile(handshake.FDLife, "life"))
 		cancel()
 	}()
-	wait := killAfter
-	if opts.DataDir != "" {
-		wait = killAfterServing
-	}
-	defer backstop(ctx, opts.Logger, wait, kind.IsHelper)()
+	var kept atomic.Pointer[host.Host]
+	defer backstop(ctx, opts.Logger, func() time.Duration {
+		return patience(opts.DataDir, func() int {
+			if h := kept.Load(); h != nil {
+				return h.ToKeep()
+			}
+			return 0
+		})
+	}, kind.IsHelper)()
 
 	// A limit that cannot be raised shows in what fails of it.
 	if err := rlimit.Raise(); err != nil {
@@ -115,6 +120,7 @@ func Serve(ctx context.Context, opts Options) error {
 	if err != nil {
 		return errors.Join(refuse(err), p.close())
 	}
+	kept.Store(p.host)
 	listener, err := net.FileListener(os.NewFile(handshake.FDListener, "listener"))
 	if err != nil {
 		return errors.Join(refuse(err), p.close())
@@ -147,6 +153,18 @@ const (
 	// end. Streams can be endless: they are cut.
 	finishTimeout = 3 * time.Second
 )
+
+// patience is how long the end of the process may take before its sandboxes are killed.
+// toKeep is how many are to be paused for the next server.
+func patience(dataDir string, toKeep func() int) time.Duration {
+	switch {
+	case dataDir == "":
+		return killAfter
+	case toKeep() == 0:
+		return killAfterServing
+	}
+	return killAfterServing + keepTimeout
+}
 
 // finish stops accepting and lets the requests that are short come to their end.
 func finish(srv *http.Server) {

@@ -264,6 +264,9 @@ func (h *Host) Close() error {
 	h.mu.Unlock()
 	h.cancel()
 	h.busy.Wait()
+	if n := h.ToKeep(); n > 0 {
+		h.log.Info("pausing sandboxes for the next server", "sandboxes", n)
+	}
 	all := h.Live()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -273,6 +276,20 @@ func (h *Host) Close() error {
 	wg.Wait()
 	h.live.Wait() // also those that had begun to end by themselves
 	return errors.Join(errs...)
+}
+
+// ToKeep is how many sandboxes Close has to pause, or has to wait for.
+func (h *Host) ToKeep() (n int) {
+	if !h.keeps || !h.canPause() {
+		return 0
+	}
+	for _, s := range h.Live() {
+		switch state := s.State(); {
+		case state == StatePausing, state == StateRunning && s.Lifecycle.Pause:
+			n++
+		}
+	}
+	return n
 }
 
 // newID has the form of E2B's, whose begin with "i": a letter and twenty of
