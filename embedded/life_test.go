@@ -68,18 +68,24 @@ func TestPauseAndResume(t *testing.T) {
 	if info, err := sbx.Info(ctx); err != nil || info.State != cubby.StateRunning || info.Instance != (cubby.Instance{Memory: 1, Files: 1}) {
 		t.Errorf("resumed: %+v, %v", info, err)
 	}
-	again, err := sbx.Commands().Connect(ctx, cmd.PID())
+	said := make(chan string, 1)
+	again, err := sbx.Commands().Connect(ctx, cmd.PID(), cubby.OnStdout(func(text string) { said <- text }))
 	if err == nil {
 		err = again.Write(ctx, []byte("it\n"))
 	}
-	if err == nil {
-		err = again.Kill(ctx)
-	}
 	if err != nil {
-		t.Errorf("the command after the resume: %v", err)
+		t.Fatalf("the command after the resume: %v", err)
 	}
-	if res, err := again.Wait(ctx); err != nil || !strings.Contains(res.Stdout, "got it") {
-		t.Errorf("the command after the resume: %+v, %v", res, err)
+	select {
+	case text := <-said:
+		if text != "got it\n" {
+			t.Errorf("the command after the resume said %q", text)
+		}
+	case <-ctx.Done():
+		t.Fatal("the command after the resume says nothing")
+	}
+	if err := again.Kill(ctx); err != nil {
+		t.Error(err)
 	}
 	// The code that was stopped has gone on, too: this waits for its end.
 	if ex := run(t, sbx, "print(x, keep.read())"); ex.Stdout != "[42] kept\n" {
