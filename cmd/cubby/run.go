@@ -54,13 +54,12 @@ const timeoutMargin = 5 * time.Minute
 
 // runFlags are the flags of `cubby run`.
 type runFlags struct {
-	language, inline, out  string
-	files, env             []string
-	timeout                timeValue
-	memory, disk           bytesValue
+	language, inline, out string
+	files, env            []string
+	timeout               timeValue
+	limitFlags
 	maxOutput, outMaxBytes bytesValue
-	outMaxFiles, pids      int
-	cpus                   float64
+	outMaxFiles            int
 	python, node, engine   string
 	json                   bool
 	server                 serverValue
@@ -72,7 +71,7 @@ type runFlags struct {
 
 func newRun(std stdio, open opener) *cobra.Command {
 	f := runFlags{
-		timeout: timeValue(time.Minute), memory: 512 << 20, disk: 1 << 30, maxOutput: 10 << 20,
+		timeout: timeValue(time.Minute), limitFlags: defaultLimits(), maxOutput: 10 << 20,
 		outMaxBytes: cubby.DefaultDownloadBytes,
 	}
 	cmd := &cobra.Command{
@@ -159,10 +158,7 @@ says why. "error" is the code's own.`,
 	fl.Var(&f.outMaxBytes, "out-max-bytes", "at most so many bytes with -o")
 	fl.StringArrayVar(&f.env, "env", nil, "set an environment variable, `NAME=VALUE`; repeatable")
 	fl.Var(&f.timeout, "timeout", "wall time of the code; its sandbox has as long to start, and at least 20s")
-	fl.Var(&f.memory, "memory", "memory of the sandbox")
-	fl.Float64Var(&f.cpus, "cpus", 1, "processors of the sandbox")
-	fl.Var(&f.disk, "disk", "what the code may write")
-	fl.IntVar(&f.pids, "pids", 256, "processes and threads")
+	f.limitFlags.register(fl)
 	fl.Var(&f.maxOutput, "max-output", "text kept of standard output and of standard error, each")
 	fl.StringVar(&f.python, "python", "", "python3 to use (default $CUBBY_PYTHON, then python3 on PATH)")
 	fl.StringVar(&f.node, "node", "", "node to use (default $CUBBY_NODE, then node on PATH)")
@@ -242,20 +238,7 @@ func newRunner(std stdio, open opener, src source, f runFlags, changed func(stri
 	if r.from, err = f.origin(open, changed, func(err error) { report(r.screen.notes, err) }); err != nil {
 		return nil, err
 	}
-	// A default is the server's to set: it may not hold here, and is reported
-	// then. What was asked for must hold or is refused.
-	if changed("memory") {
-		r.limits.Memory = int64(f.memory)
-	}
-	if changed("disk") {
-		r.limits.Disk = int64(f.disk)
-	}
-	if changed("cpus") {
-		r.limits.CPUs = f.cpus
-	}
-	if changed("pids") {
-		r.limits.PIDs = f.pids
-	}
+	r.limits = f.asked(changed)
 	return r, nil
 }
 

@@ -281,40 +281,12 @@ func parsePairs(flag string, list []string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// What a sandbox may be asked for.
-const (
-	minMemory, maxMemory = 16 << 20, 1 << 40 // bytes
-	minDisk, maxDisk     = 1 << 20, 1 << 44  // bytes
-	minCPUs, maxCPUs     = 0.01, 1024
-	minPIDs, maxPIDs     = 8, 1 << 16
-)
-
 // check refuses what no server would grant, before one is started.
 func (f *runFlags) check(changed func(string) bool) error {
-	for _, s := range []struct {
-		flag     string
-		v        bytesValue
-		min, max bytesValue
-	}{
-		{"memory", f.memory, minMemory, maxMemory},
-		{"disk", f.disk, minDisk, maxDisk},
-	} {
-		switch {
-		case !changed(s.flag):
-		case s.v < s.min:
-			return usagef("--%s: %s is too little: at least %s", s.flag, s.v.Long(), s.min.Long())
-		case s.v > s.max:
-			return usagef("--%s: %s is too much: at most %s", s.flag, s.v.Long(), s.max.Long())
-		}
+	if err := f.limitFlags.check(changed); err != nil {
+		return err
 	}
-	switch {
-	case changed("cpus") && !(f.cpus > 0): // also what is no number
-		return usagef("--cpus: %v is not more than 0", f.cpus)
-	case changed("cpus") && (f.cpus < minCPUs || f.cpus > maxCPUs):
-		return usagef("--cpus: %v is not between %v and %v", f.cpus, minCPUs, maxCPUs)
-	case changed("pids") && (f.pids < minPIDs || f.pids > maxPIDs):
-		return usagef("--pids: %d is not between %d and %d", f.pids, minPIDs, maxPIDs)
-	case changed("out-max-files") && f.outMaxFiles < 1:
+	if changed("out-max-files") && f.outMaxFiles < 1 {
 		return usagef("--out-max-files: %d is too little: at least 1", f.outMaxFiles)
 	}
 	for flag, v := range map[string]string{"out": f.out, "language": f.language, "python": f.python, "node": f.node} {
