@@ -31,12 +31,12 @@ func newKill(std stdio) *cobra.Command {
 			"  cubby kill --all --metadata user=ann\n" +
 			"  cubby ls -q | xargs -r cubby kill",
 		ValidArgsFunction: f.completeIDs,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
 				return usagef("both --all and %q: give one of them", args[0])
 			case !all && len(args) == 0:
-				return usagef("nothing to kill: give the ID of a sandbox (`cubby ls` shows them), or --all")
+				return usagef("nothing to %s: give the ID of a sandbox (`cubby ls` shows them), or --all", cmd.Name())
 			case !all && len(metadata) > 0:
 				return usagef("--metadata chooses among --all")
 			}
@@ -147,14 +147,14 @@ func (k *killer) agreed(question string) (bool, error) {
 // done says what became of a sandbox. It returns the errors with which no other
 // one can be ended, either.
 func (k *killer) done(id string, err error) error {
-	switch cubby.CodeOf(err) {
-	case 0:
+	switch {
+	case err == nil:
 		k.killed++
 		// Whether or not somebody reads this, the others are to end. Standard output
 		// remembers what it lost.
 		fmt.Fprintln(k.std.out, id)
 		return nil
-	case cubby.CodeUnauthenticated, cubby.CodeUnavailable, cubby.CodeCanceled, cubby.CodeTimeout:
+	case cannotAsk(err):
 		return k.remote.explain(err)
 	}
 	k.failed = true

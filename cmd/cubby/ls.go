@@ -26,8 +26,9 @@ func newList(std stdio) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the sandboxes of a server",
-		Long: "List the live sandboxes of a server that are your team's, newest first: since when\n" +
-			"they run (AGE) and when the server ends them (LEFT).\n\n" + serverHelp,
+		Long: "List the sandboxes of a server that are your team's, those that are paused, too,\n" +
+			"newest first: since when they are there (AGE) and when the server ends or pauses\n" +
+			"those that run (LEFT).\n\n" + serverHelp,
 		Example: "  cubby ls\n" +
 			"  cubby ls --metadata user=ann\n" +
 			"  cubby ls --json | jq -r 'select(.template == \"base\").id'\n" +
@@ -134,7 +135,7 @@ func sandboxRows(all []cubby.Info, now time.Time) [][]string {
 		if !info.StartedAt.IsZero() {
 			row[columnAge] = age(now.Sub(info.StartedAt))
 		}
-		if !info.EndAt.IsZero() {
+		if !info.EndAt.IsZero() && info.State != cubby.StatePaused { // no time passes for that
 			row[columnLeft] = age(info.EndAt.Sub(now))
 		}
 		if info.Limits.CPUs > 0 {

@@ -104,7 +104,8 @@ With --server it is one of a server that runs: that of E2B_API_URL or E2B_DOMAIN
 else the one of this user's own "cubby serve"; or the one of --server=URL. The key is E2B_API_KEY, else that of
 ~/.config/cubby/config.json, which goes to the file's server only. With
 --sandbox ID it is one that is there already, and lives on, at least for as long
-as the run may take: files stay, and so do variables from run to run.
+as the run may take: files stay, and so do variables from run to run. One that is
+paused is resumed.
 
 Exit status: the code's own; 1 uncaught error; 124 timed out; 130 interrupted
 (143 by SIGTERM, 129 by SIGHUP); 137 out of memory; 2 wrong use; 125 Cubby could

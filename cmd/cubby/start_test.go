@@ -233,8 +233,8 @@ func TestStartTakesTooLong(t *testing.T) {
 	std := stdio{strings.NewReader(""), io.Discard, &stderr}
 	r, err := newRunner(std, openEmbedded(newEngineProgram()), source{code: "print(1)", language: "python"},
 		runFlags{
-			timeout: timeValue(time.Second), memory: 512 << 20, disk: 1 << 30, maxOutput: 1 << 20, outMaxBytes: 1 << 20,
-			cpus: 1, pids: 256, outMaxFiles: 1, engine: enginename.Default,
+			timeout: timeValue(time.Second), limitFlags: limitFlags{memory: 512 << 20, disk: 1 << 30, cpus: 1, pids: 256},
+			maxOutput: 1 << 20, outMaxBytes: 1 << 20, outMaxFiles: 1, engine: enginename.Default,
 		}, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
