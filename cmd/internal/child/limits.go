@@ -44,7 +44,8 @@ type limitedRestorer struct {
 	restorer engine.Restorer
 }
 
-func (l limitedRestorer) Restore(ctx context.Context, spec engine.Spec, checkpoint string, opts engine.RestoreOptions) (engine.Machine, error) {
+func (l limitedRestorer) Restore(ctx context.Context, spec engine.Spec, checkpoint string,
+	opts engine.RestoreOptions) (engine.Machine, error) {
 	m, err := l.restorer.Restore(ctx, spec, checkpoint, opts)
 	return m, blame(ctx, err)
 }

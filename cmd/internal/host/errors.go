@@ -32,7 +32,8 @@ var (
 // IsForClient reports whether the client may read the cause and the hint of err.
 func IsForClient(err error) bool {
 	switch fault.CodeOf(err) {
-	case fault.InvalidArgument, fault.NotFound, fault.Conflict, fault.RateLimited, fault.Unimplemented, fault.Incompatible, fault.NoSpace, fault.Unavailable:
+	case fault.InvalidArgument, fault.NotFound, fault.Conflict, fault.RateLimited, fault.Unimplemented,
+		fault.Incompatible, fault.NoSpace, fault.Unavailable:
 		return true
 	}
 	return false

@@ -30,7 +30,8 @@ func (m *machine) greet(ctx context.Context, from origin) error {
 		return err
 	}
 	body, err := json.Marshal(protocol.InitRequest{
-		HostToken: s.host.hostToken(m.guestOf), AccessToken: s.Token, EnvVars: s.Env, DefaultUser: protocol.DefaultUser, DefaultWorkdir: protocol.DefaultHome,
+		HostToken: s.host.hostToken(m.guestOf), AccessToken: s.Token, EnvVars: s.Env,
+		DefaultUser: protocol.DefaultUser, DefaultWorkdir: protocol.DefaultHome,
 		Timestamp: time.Now(), SandboxID: s.ID, TemplateID: s.TemplateID, Limits: s.Limits, Warm: s.Warm, Offline: offline,
 		Restored: from.restored,
 	})

@@ -376,7 +376,8 @@ func TestConnect(t *testing.T) {
 	eng := &hosttest.Engine{}
 	h, _ := newPausing(t, eng, nil)
 	s := mustCreate(t, h, 600)
-	if resumed, err := s.Connect(t.Context(), ResumeOptions{Timeout: time.Minute}); resumed || err != nil || time.Until(s.EndAt()) < 9*time.Minute {
+	if resumed, err := s.Connect(t.Context(), ResumeOptions{Timeout: time.Minute}); resumed ||
+		err != nil || time.Until(s.EndAt()) < 9*time.Minute {
 		t.Errorf("%v, %v, it ends at %v", resumed, err, s.EndAt())
 	}
 	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {

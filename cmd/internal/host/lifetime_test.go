@@ -70,7 +70,8 @@ func newLifetime(t *testing.T) *lifetime {
 		}
 	}
 	l.eng.Save, l.eng.Load = slow(&l.saveFails), slow(&l.loadFails)
-	l.cfg = Config{Engine: l.eng, Recorder: l.records, Key: secret.New(), Images: &hosttest.Images{Dir: t.TempDir()}, MaxSandboxes: 4, Boots: 2}
+	l.cfg = Config{Engine: l.eng, Recorder: l.records, Key: secret.New(),
+		Images: &hosttest.Images{Dir: t.TempDir()}, MaxSandboxes: 4, Boots: 2}
 	l.h = New(l.cfg)
 	return l
 }

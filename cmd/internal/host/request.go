@@ -129,7 +129,10 @@ func (h *Host) sourceOf(ctx context.Context, req CreateRequest) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	return plan{name: t.ID, template: t, use: func(_ context.Context, start func(startMachine) error) error { return start(h.cfg.Engine.Start) }}, nil
+	return plan{name: t.ID, template: t, use: func(_ context.Context,
+		start func(startMachine) error) error {
+		return start(h.cfg.Engine.Start)
+	}}, nil
 }
 
 // idleOf is how long a sandbox may be idle, of what a client asks for in seconds.

@@ -87,7 +87,8 @@ func composeAndLook(j job) (r report) {
 	}
 	r.Chain = tc
 	start := time.Now()
-	root, err := Compose(ctx, j.Dir, tc, Additions{Programs: Programs{Guest: j.Guest, TypeScript: j.Guest}, Earlier: []Programs{{ID: "e1", Guest: j.Guest}}})
+	root, err := Compose(ctx, j.Dir, tc, Additions{Programs: Programs{Guest: j.Guest, TypeScript: j.Guest},
+		Earlier: []Programs{{ID: "e1", Guest: j.Guest}}})
 	r.Took = time.Since(start)
 	if err != nil {
 		r.Error = err.Error()
@@ -412,7 +413,8 @@ func TestComposeRefusesSharedMounts(t *testing.T) {
 
 func TestComposeErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Programs: Programs{Guest: filepath.Join(dir, "none")}}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Compose(context.Background(), dir, Toolchain{},
+		Additions{Programs: Programs{Guest: filepath.Join(dir, "none")}}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no guest: %v", err)
 	}
 	if _, err := Compose(context.Background(), dir, Toolchain{}, Additions{Programs: Programs{Guest: dir}}); err == nil {

@@ -392,7 +392,8 @@ x = "finished"`}, protocol.HeaderAccessToken, g.token, protocol.HeaderTimeoutMS,
 	}
 	events := connect.NewRequest(&envd.GetWatcherEventsRequest{WatcherId: watching.Msg.GetWatcherId()})
 	events.Header().Set(protocol.HeaderAccessToken, "a0")
-	if e, err := r.files().GetWatcherEvents(t.Context(), events); err != nil || len(e.Msg.GetEvents()) == 0 || e.Msg.GetEvents()[0].GetName() != "go" {
+	if e, err := r.files().GetWatcherEvents(t.Context(), events); err != nil ||
+		len(e.Msg.GetEvents()) == 0 || e.Msg.GetEvents()[0].GetName() != "go" {
 		t.Errorf("watched: %v, %v", e, err)
 	}
 }

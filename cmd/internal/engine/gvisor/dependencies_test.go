@@ -39,7 +39,8 @@ func TestDependencies(t *testing.T) {
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	root, err := template.Compose(t.Context(), dir, template.Toolchain{Python: template.Interpreter{Path: program, Prefixes: []string{prefix}}},
+	root, err := template.Compose(t.Context(), dir,
+		template.Toolchain{Python: template.Interpreter{Path: program, Prefixes: []string{prefix}}},
 		template.Additions{Programs: template.Programs{Guest: testenv.Guest(t)}})
 	if err != nil {
 		t.Fatal(err)
