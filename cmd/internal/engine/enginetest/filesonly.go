@@ -115,7 +115,23 @@ func (s Suite) testFilesOnly(t *testing.T) {
 		}
 		boots[id] = true
 		files = checkpointOf(t, r0, engine.CheckpointOptions{FilesOnly: true})
+		again := checkpointOf(t, r0, engine.CheckpointOptions{})
 		r.diskIsFull(t, 64<<20)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// Its memory is restored as any other's.
+		spec.ID += "m"
+		if r0, err = restorer.Restore(t.Context(), spec, again, engine.RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r = newMachine(t, r0)
+		if got := r.must(t, "", describeFiles); got != want {
+			t.Errorf("%d: it had, with its memory,\n%s\nand has\n%s", i, want, got)
+		}
+		if got := r.must(t, "", bootID); got != id {
+			t.Errorf("%d: the boot_id %s is %s after a restore of its memory", i, id, got)
+		}
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -103,9 +103,13 @@ func readSpec(fd int) (spec struct {
 	return spec, json.Unmarshal(text[:n], &spec)
 }
 
-// showBootArgs changes this process's arguments, or ends it.
+// showBootArgs changes this process's arguments, and the descriptor that they name for the
+// channel, or ends it.
 func showBootArgs() {
 	args, err := bootArgs(os.Args)
+	if err == nil {
+		args, err = placeChannel(args)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cubby: boot:", err)
 		os.Exit(128)
