@@ -207,3 +207,22 @@ func snapshots(t *testing.T, c *cubby.Client) []string {
 	}
 	return ids
 }
+
+// TestAutoPause: a sandbox that is idle is paused, and the next call wakes it.
+func TestAutoPause(t *testing.T) {
+	c := open(t)
+	ctx := moving(t)
+	sbx, err := c.Create(ctx, cubby.WithAutoPause(), cubby.WithAutoResume(), cubby.WithIdleTimeout(time.Second), cubby.WithTimeout(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, sbx, "x = 7")
+	for info := (*cubby.Info)(nil); info == nil || info.State != cubby.StatePaused; time.Sleep(100 * time.Millisecond) {
+		if info, err = sbx.Info(ctx); err != nil { // also where it takes too long
+			t.Fatal(err)
+		}
+	}
+	if ex := run(t, sbx, "print(x)"); ex.Stdout != "7\n" {
+		t.Errorf("woken: %+v", ex)
+	}
+}

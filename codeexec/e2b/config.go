@@ -76,6 +76,18 @@ type Config struct {
 	// attached to and is to live longer, is left to.
 	IdleTimeout time.Duration
 
+	// PauseAfter, if positive, pauses the sandbox when nothing has used it for so long: it
+	// takes disk then, and neither memory nor processor. A millisecond means after each
+	// turn. The next use resumes it, which takes some seconds for each gigabyte of its
+	// memory, and finds variables, files and what runs in the background as they were:
+	// the Instance is the same, and nothing is lost. Where the server cannot restore the
+	// memory any more the files come back alone, and results say StateLost. It must be
+	// less than IdleTimeout, which does not end a sandbox that is paused: Close does. One
+	// of a server, whose program ends without that, stays on the server's disk. A
+	// sandbox to attach to may be paused. A server that cannot pause is left to
+	// IdleTimeout.
+	PauseAfter time.Duration
+
 	// Timeout bounds each block, and each program in a workspace that names no
 	// timeout; 0 means DefaultTimeout.
 	Timeout time.Duration
@@ -162,7 +174,7 @@ func (c Config) languages() []string {
 func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error) {
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
-		IdleTimeout: c.IdleTimeout, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
+		IdleTimeout: c.IdleTimeout, PauseAfter: c.PauseAfter, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
 		Limits: c.Limits, Network: c.Network, Packages: c.Packages, Env: c.Env, MaxContexts: c.MaxKernels,
 		User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
 		Persist: c.PersistentWorkspaces, HostBase: c.HostInputs, Delimiters: c.Delimiters, Languages: c.languages(),

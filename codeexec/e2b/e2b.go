@@ -17,8 +17,9 @@
 // of each id, or is told by StateLost that they are gone.
 //
 // The sandbox lives until the executor ends it, or nothing has used it for the
-// idle timeout. One that is gone is an error of [cubby.CodeSandboxGone], one that
-// is paused of [cubby.CodePaused]; code is never run again by itself.
+// idle timeout; with PauseAfter it is paused between turns. One that is gone is an
+// error of [cubby.CodeSandboxGone], one that somebody else has paused of
+// [cubby.CodePaused], unless PauseAfter resumes it; code is never run again by itself.
 package e2b
 
 import (
@@ -62,8 +63,8 @@ func New(opts ...Option) (*CodeExecutor, error) {
 const opCreate = "create executor"
 
 // Create makes a sandbox. Given a SandboxID, it attaches to that one instead,
-// which must run: else it fails with [cubby.CodeSandboxGone] or
-// [cubby.CodePaused]. ctx bounds the call only.
+// which must run, or with PauseAfter may be paused: else it fails with
+// [cubby.CodeSandboxGone] or [cubby.CodePaused]. ctx bounds the call only.
 func Create(ctx context.Context, cfg Config) (*CodeExecutor, error) {
 	return open(ctx, opCreate, cfg, nil)
 }

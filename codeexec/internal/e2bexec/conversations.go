@@ -33,6 +33,7 @@ type conversation struct {
 
 	// Of who has the turn, or of conversations.mu while there are no users.
 	home          *sandbox // where its kernels and folder are
+	memories      int      // of home, as the conversation knows it
 	used          bool     // something ran or was put there
 	ready         bool     // its folder is there
 	kernelsSought bool     // kernels of an earlier executor were looked for
@@ -188,7 +189,11 @@ func (c *conversations) endKernels(h *holder, t orphans) {
 // enterSandbox brings v to b, the sandbox that the executor has now, and notes what v has
 // lost if that is another one than before. The caller has v's turn.
 func (c *conversations) enterSandbox(v *conversation, b *sandbox) {
-	if v.home == b {
+	if memories := b.lostMemories(); v.home == b {
+		if v.memories != memories {
+			c.loseKernels(v)
+			v.memories = memories
+		}
 		return
 	}
 	c.mu.Lock()
@@ -204,8 +209,19 @@ func (c *conversations) enterSandbox(v *conversation, b *sandbox) {
 		v.lostFiles = v.lostFiles || v.used
 	}
 	v.lost = v.lost || v.lostFiles
-	v.home, v.used, v.ready, v.kernelsSought = b, false, false, false
+	v.home, v.used, v.ready, v.kernelsSought, v.memories = b, false, false, false, b.lostMemories()
 	clear(v.counts)
+}
+
+// loseKernels notes that the conversation's kernels have ended with their sandbox's
+// memory. The caller has its turn.
+func (c *conversations) loseKernels(v *conversation) {
+	c.mu.Lock()
+	c.orphanKernels(v)
+	c.mu.Unlock()
+	v.lost = v.lost || v.used
+	clear(v.counts)
+	clear(v.lossTold)
 }
 
 // kernel returns the conversation's kernel for a language and makes it if need

@@ -64,6 +64,9 @@ type Config struct {
 	// IdleTimeout is how long a sandbox lives without being used, in whole seconds;
 	// 0 means DefaultIdleTimeout.
 	IdleTimeout time.Duration
+	// PauseAfter is how long a sandbox is unused before it is paused, with its memory; its
+	// next use resumes it. 0 never pauses.
+	PauseAfter time.Duration
 	// SandboxTimeout bounds the sandbox's whole life, in whole seconds; 0 does not.
 	SandboxTimeout time.Duration
 	// ExecutionTimeout is each block's, and that of programs that name none; 0 means
@@ -123,6 +126,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("the idle timeout is %v: it must be whole seconds, at least one", c.IdleTimeout)
 	case c.SandboxTimeout < 0 || c.SandboxTimeout%time.Second != 0:
 		return fmt.Errorf("the sandbox's timeout is %v: it must be whole seconds", c.SandboxTimeout)
+	case c.PauseAfter < 0 || c.PauseAfter >= c.IdleTimeout:
+		return fmt.Errorf("the sandbox is to be paused after %v: it must be less than the idle timeout, %v", c.PauseAfter, c.IdleTimeout)
 	case c.ExecutionTimeout < 0:
 		return fmt.Errorf("the execution timeout is %v", c.ExecutionTimeout)
 	case c.MaxOutput < 0:

@@ -60,12 +60,15 @@ type sandbox struct {
 	engine    *posixws.Engine
 
 	mu        sync.Mutex
-	leaseEnd  time.Time // when its lease is over
-	checked   time.Time // when it was last known to be alive
-	suspect   bool      // something said that it is gone
-	active    int       // leases
-	idle      chan struct{}
-	rootReady bool // the folder of the workspaces is there
+	leaseEnd  time.Time      // when its lease is over
+	checked   time.Time      // when it was last known to be alive
+	suspect   bool           // something said that it is gone
+	active    int            // leases
+	idle      chan struct{}  // closed when the last lease is given back
+	used      chan struct{}  // closed when there is one again; nil while there is
+	instance  cubby.Instance // as the server said last
+	memories  int            // how often its memory was lost
+	rootReady bool           // the folder of the workspaces is there
 }
 
 func newHolder(cfg *Config) *holder {
@@ -257,11 +260,11 @@ func (h *holder) attach(ctx context.Context) (*sandbox, error) {
 	if err != nil {
 		return nil, gone(h.cfg.ID, err)
 	}
-	if info.State == cubby.StatePaused {
+	if info.State == cubby.StatePaused && h.cfg.PauseAfter == 0 {
 		return nil, pausedError(h.cfg.ID)
 	}
-	// This renews the lease, and brings tokens that the question did not. It would
-	// resume a sandbox that is paused, which is why that was asked first.
+	// This renews the lease, and brings tokens that the question did not. It resumes a
+	// sandbox that is paused, which is why that was asked first.
 	timeout := h.firstTimeout()
 	if sbx, err = h.cfg.Client.Connect(ctx, h.cfg.ID, cubby.WithTimeout(timeout)); err != nil {
 		return nil, gone(h.cfg.ID, err)
@@ -285,7 +288,7 @@ func (h *holder) attach(ctx context.Context) (*sandbox, error) {
 // prepare sets up b by what the server says of it, and fails if the limits that were asked
 // for do not hold.
 func (b *sandbox) prepare(info *cubby.Info, now time.Time) error {
-	b.have = held(info)
+	b.have, b.instance = held(info), info.Instance
 	if err := checkLimits(b.h.cfg.Limits, b.have); err != nil {
 		return err
 	}
@@ -359,6 +362,8 @@ func (b *sandbox) check(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return gone(b.sbx.ID(), err)
+	case info.State == cubby.StatePaused && b.h.cfg.PauseAfter > 0:
+		return b.resume(ctx)
 	case info.State == cubby.StatePaused:
 		return pausedError(b.sbx.ID())
 	}
@@ -437,12 +442,17 @@ func (b *sandbox) lease() (release func(), err error) {
 	if b.active++; b.active == 1 {
 		idle := make(chan struct{})
 		b.idle = idle
+		if b.used != nil {
+			close(b.used)
+			b.used = nil
+		}
 		b.h.wg.Go(func() { b.keep(idle) })
 	}
 	return sync.OnceFunc(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.active--; b.active == 0 {
+			b.used = make(chan struct{})
 			close(b.idle)
 		}
 	}), nil
@@ -473,9 +483,98 @@ func (b *sandbox) keep(idle <-chan struct{}) {
 			if late {
 				renew()
 			}
+			if b.h.cfg.PauseAfter > 0 && !b.temporary {
+				b.pauseUnused()
+			}
 			return
 		}
 	}
+}
+
+// pauseUnused pauses the sandbox when nothing has used it for as long as it may be unused,
+// unless it is used again before that.
+func (b *sandbox) pauseUnused() {
+	b.mu.Lock()
+	used := b.used
+	b.mu.Unlock()
+	if used == nil {
+		return
+	}
+	timer := time.NewTimer(b.h.cfg.PauseAfter)
+	defer timer.Stop()
+	select {
+	case <-b.h.ctx.Done():
+		return
+	case <-used:
+		return
+	case <-timer.C:
+	}
+	// With the turn nobody takes a lease.
+	if b.h.take(b.h.ctx) != nil {
+		return
+	}
+	defer b.h.give()
+	select {
+	case <-used:
+		return
+	default:
+	}
+	if b.h.current() != b {
+		return
+	}
+	b.suspected() // whatever becomes of it, the next use asks
+	if err := b.sbx.Pause(b.h.ctx); err != nil {
+		if b.h.ctx.Err() == nil {
+			b.h.log.Warn("the sandbox was not paused", "sandbox_id", b.sbx.ID(), "err", err)
+		}
+		return
+	}
+	b.h.log.Info("the sandbox was paused", "sandbox_id", b.sbx.ID())
+}
+
+// resume has a paused sandbox go on: with its files alone where its memory cannot be
+// restored any more. One whose whole life is over is ended instead, and gone.
+func (b *sandbox) resume(ctx context.Context) error {
+	began := time.Now()
+	timeout := b.h.cfg.IdleTimeout
+	if !b.endOfLife.IsZero() {
+		timeout = min(timeout, b.endOfLife.Sub(began))
+	}
+	if timeout <= 0 {
+		if err := b.sbx.Kill(ctx); err != nil {
+			return err
+		}
+		return gone(b.sbx.ID(), &cubby.Error{Code: cubby.CodeNotFound, Err: errors.New("its time was over while it was paused")})
+	}
+	_, err := b.h.cfg.Client.Connect(ctx, b.sbx.ID(), cubby.WithTimeout(timeout))
+	if cubby.CodeOf(err) == cubby.CodeIncompatible {
+		b.h.log.Warn("the sandbox's memory is lost", "sandbox_id", b.sbx.ID(), "err", err)
+		_, err = b.h.cfg.Client.Connect(ctx, b.sbx.ID(), cubby.WithTimeout(timeout), cubby.WithFilesOnly())
+	}
+	if err != nil {
+		return gone(b.sbx.ID(), err)
+	}
+	info, err := b.sbx.Info(ctx)
+	if err != nil {
+		return gone(b.sbx.ID(), err)
+	}
+	b.mu.Lock()
+	if info.Instance != b.instance {
+		b.memories++
+		b.rootReady = false
+	}
+	b.instance, b.leaseEnd = info.Instance, began.Add(timeout)
+	b.mu.Unlock()
+	b.known()
+	b.h.log.Info("the sandbox was resumed", "sandbox_id", b.sbx.ID(), "dur", time.Since(began))
+	return nil
+}
+
+// lostMemories is how often the sandbox's memory was lost while it was paused.
+func (b *sandbox) lostMemories() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.memories
 }
 
 // busy reports whether somebody has a lease on the sandbox.
