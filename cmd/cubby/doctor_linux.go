@@ -74,7 +74,7 @@ func newDoctor(std stdio, open opener, program engineProgram) *cobra.Command {
 	cmd.Flags().StringVar(&node, "node", "", "node to examine (default $CUBBY_NODE, then node on PATH)")
 	cmd.Flags().StringVar(&engineName, "engine", enginename.Default, engineUsage)
 	cmd.Flags().StringVar(&dataDir, handshake.FlagDataDir, "", "data `folder` of the server (default /var/lib/cubby for root, else ~/.local/share/cubby)")
-	key.register(cmd.Flags())
+	key.registerSecrets(cmd.Flags())
 	return cmd
 }
 

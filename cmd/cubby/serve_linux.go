@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"github.com/cubby-sandbox/cubby"
 	"github.com/cubby-sandbox/cubby/cmd/internal/datafolder"
 	"github.com/cubby-sandbox/cubby/cmd/internal/enginename"
+	"github.com/cubby-sandbox/cubby/cmd/internal/flagvalue"
 	"github.com/cubby-sandbox/cubby/cmd/internal/netflag"
 	"github.com/cubby-sandbox/cubby/cmd/internal/output"
 	"github.com/cubby-sandbox/cubby/cmd/internal/ownerconfig"
@@ -53,19 +55,34 @@ type serveFlags struct {
 	proxy        string // the name of an environment variable
 	resolves     bool
 	secretsKey   keyFlags
+	imagesKey    keyFlags
+	diskBudget   flagvalue.Size
+	keepPaused   time.Duration
+	keepSnapshot int
 }
 
-// keyFlags say where the key is that teams' secrets are sealed with; at most one does.
-type keyFlags struct{ file, env, command string }
-
-func (k *keyFlags) register(fl *pflag.FlagSet) {
-	fl.StringVar(&k.file, "secrets-key-file", "", "seal teams' secrets with the key in a `file` (default: one that is derived from the data folder's)")
-	fl.StringVar(&k.env, handshake.FlagSecretsKey, "", "seal them with the key in the environment variable `ENVVAR`")
-	fl.StringVar(&k.command, "secrets-key-command", "", "seal them with the key that a shell's `command` prints, such as that of a key manager")
+// keyFlags say where a key is; at most one does.
+type keyFlags struct {
+	name               string // what the flags begin with
+	file, env, command string
 }
 
-// secretsKeyVariable is where the sandboxes' process finds the key of a file or command.
-const secretsKeyVariable = "CUBBY_SECRETS_KEY"
+// register adds the flags: --NAME-key-file and so on. seals says what the key does.
+func (k *keyFlags) register(fl *pflag.FlagSet, name, seals, byDefault string) {
+	k.name = name
+	fl.StringVar(&k.file, k.flag("file"), "", seals+" with the key in a `file` (default: "+byDefault+")")
+	fl.StringVar(&k.env, k.flag("env"), "", "the same with the key in the environment variable `ENVVAR`")
+	fl.StringVar(&k.command, k.flag("command"), "", "the same with the key that a shell's `command` prints, such as that of a key manager")
+}
+
+func (k *keyFlags) registerSecrets(fl *pflag.FlagSet) {
+	k.register(fl, "secrets", "seal teams' secrets", "one that is derived from the data folder's")
+}
+
+func (k *keyFlags) flag(kind string) string { return k.name + "-key-" + kind }
+
+// variable is where the sandboxes' process finds the key of a file or command.
+func (k *keyFlags) variable() string { return "CUBBY_" + strings.ToUpper(k.name) + "_KEY" }
 
 // check refuses what cannot be meant, before anything starts.
 func (k *keyFlags) check() error {
@@ -76,14 +93,14 @@ func (k *keyFlags) check() error {
 		}
 	}
 	if given > 1 {
-		return usagef("--secrets-key-file, --%s and --secrets-key-command: give one of them", handshake.FlagSecretsKey)
+		return usagef("--%s, --%s and --%s: give one of them", k.flag("file"), k.flag("env"), k.flag("command"))
 	}
 	if k.env != "" {
 		if os.Getenv(k.env) == "" { // what was given may be the key itself
-			return usagef("--%s: give the name of an environment variable that has the key", handshake.FlagSecretsKey)
+			return usagef("--%s: give the name of an environment variable that has the key", k.flag("env"))
 		}
 		if _, err := keysource.Parse(os.Getenv(k.env)); err != nil {
-			return usagef("--%s: the variable %s: %w", handshake.FlagSecretsKey, k.env, err)
+			return usagef("--%s: the variable %s: %w", k.flag("env"), k.env, err)
 		}
 	}
 	return nil
@@ -94,19 +111,19 @@ func (k *keyFlags) read(ctx context.Context) (args, env []string, err error) {
 	var key *secret.Key
 	switch {
 	case k.env != "":
-		return []string{"--" + handshake.FlagSecretsKey, k.env}, nil, nil
+		return []string{"--" + k.flag("env"), k.env}, nil, nil
 	case k.file != "":
 		if key, err = keysource.File(k.file); err != nil {
-			return nil, nil, usagef("--secrets-key-file: %w", err)
+			return nil, nil, usagef("--%s: %w", k.flag("file"), err)
 		}
 	case k.command != "":
 		if key, err = keysource.Command(ctx, k.command); err != nil {
-			return nil, nil, &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: fmt.Errorf("--secrets-key-command: %w", err)}
+			return nil, nil, &cubby.Error{Op: "serve", Code: cubby.CodeUnavailable, Err: fmt.Errorf("--%s: %w", k.flag("command"), err)}
 		}
 	default:
 		return nil, nil, nil
 	}
-	return []string{"--" + handshake.FlagSecretsKey, secretsKeyVariable}, []string{secretsKeyVariable + "=" + keysource.Text(key)}, nil
+	return []string{"--" + k.flag("env"), k.variable()}, []string{k.variable() + "=" + keysource.Text(key)}, nil
 }
 
 func newServe(std stdio, program engineProgram) *cobra.Command {
@@ -155,7 +172,11 @@ func newServe(std stdio, program engineProgram) *cobra.Command {
 	fl.StringVar(&f.proxy, handshake.FlagProxy, "",
 		"lead connections through the proxy of the environment variable `ENVVAR`, socks5://[user:password@]host:port or http://…")
 	fl.BoolVar(&f.resolves, handshake.FlagResolves, false, "the proxy resolves names, and keeps sandboxes from private addresses")
-	f.secretsKey.register(fl)
+	f.secretsKey.registerSecrets(fl)
+	f.imagesKey.register(fl, "images", "encrypt paused sandboxes and snapshots", "they are readable by who may read the data folder")
+	fl.Var(&f.diskBudget, handshake.FlagDiskBudget, "most that paused sandboxes and snapshots may take on disk, such as 20GiB (default: what the disk has)")
+	fl.DurationVar(&f.keepPaused, handshake.FlagKeepPaused, 0, "remove what has been paused for longer, such as 720h (default: never)")
+	fl.IntVar(&f.keepSnapshot, handshake.FlagKeepSnapshot, 0, "keep the newest `n` snapshots without a name of each team (default: all)")
 	fl.StringVar(&f.logLevel, handshake.FlagLogLevel, "info", "debug, info, warn or error; info has a line for each request")
 	fl.StringVar(&f.logFormat, handshake.FlagLogFormat, "text", "text or json")
 	netflag.CompleteMode(cmd)
@@ -194,8 +215,14 @@ func (f *serveFlags) check() error {
 	if err := netflag.Proxy(f.proxy, f.resolves, os.Getenv); err != nil {
 		return usageError{err}
 	}
-	if err := f.secretsKey.check(); err != nil {
+	if err := errors.Join(f.secretsKey.check(), f.imagesKey.check()); err != nil {
 		return err
+	}
+	if f.keepPaused < 0 {
+		return usagef("--%s: %v is negative", handshake.FlagKeepPaused, f.keepPaused)
+	}
+	if f.keepSnapshot < 0 {
+		return usagef("--%s: %d is negative", handshake.FlagKeepSnapshot, f.keepSnapshot)
 	}
 	if f.maxSandboxes < 0 {
 		return usagef("--%s: %d is negative", handshake.FlagMaxSandboxes, f.maxSandboxes)
@@ -285,6 +312,10 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	if err != nil {
 		return nil, err
 	}
+	imagesArgs, imagesEnv, err := f.imagesKey.read(ctx)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := supervisor.MakeRunDir()
 	if err != nil {
 		return nil, fault.Within("serve", fault.Unavailable, err)
@@ -309,7 +340,16 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 	if f.resolves {
 		args = append(args, "--"+handshake.FlagResolves)
 	}
-	args = append(args, keyArgs...)
+	args = slices.Concat(args, keyArgs, imagesArgs)
+	if f.diskBudget > 0 {
+		args = append(args, "--"+handshake.FlagDiskBudget, strconv.FormatInt(int64(f.diskBudget), 10))
+	}
+	if f.keepPaused > 0 {
+		args = append(args, "--"+handshake.FlagKeepPaused, f.keepPaused.String())
+	}
+	if f.keepSnapshot > 0 {
+		args = append(args, "--"+handshake.FlagKeepSnapshot, strconv.Itoa(f.keepSnapshot))
+	}
 	if f.contextToken {
 		args = append(args, "--"+handshake.FlagContextToken)
 	}
@@ -317,7 +357,7 @@ func (f *serveFlags) start(ctx context.Context, std stdio, listener *os.File, da
 		args = append(args, "--"+handshake.FlagTemplateID, id)
 	}
 	c, err := supervisor.Start(ctx, supervisor.Config{
-		Binary: binary, RunDir: dir, Listener: listener, Args: args, Env: keyEnv,
+		Binary: binary, RunDir: dir, Listener: listener, Args: args, Env: append(keyEnv, imagesEnv...),
 		Python: cmp.Or(f.python, os.Getenv("CUBBY_PYTHON")), Node: cmp.Or(f.node, os.Getenv("CUBBY_NODE")),
 		Output: std.err, StopTimeout: stopTimeout,
 	})

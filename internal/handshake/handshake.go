@@ -36,6 +36,10 @@ const (
 	FlagProxy        = "upstream-proxy"  // the name of the environment variable that has the proxy's URL, with its password
 	FlagResolves     = "proxy-resolves"  // the proxy resolves names
 	FlagSecretsKey   = "secrets-key-env" // the name of the environment variable that has the secrets' key
+	FlagImagesKey    = "images-key-env"  // the same of the key of paused sandboxes and snapshots
+	FlagDiskBudget   = "disk-budget"     // bytes that these may take
+	FlagKeepPaused   = "keep-paused"     // how long what is paused is kept
+	FlagKeepSnapshot = "keep-snapshots"  // how many snapshots without a name a team keeps
 )
 
 // Values of FlagNet.

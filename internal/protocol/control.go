@@ -232,6 +232,8 @@ type SandboxDetail struct {
 	AllowInternetAccess *bool     `json:"allowInternetAccess"`
 	Network             *Network  `json:"network,omitempty"`
 	Lifecycle           Lifecycle `json:"lifecycle"`
+	// ExpiresAt (Cubby) is when a paused sandbox is removed for its age.
+	ExpiresAt time.Time `json:"cubbyExpiresAt,omitzero"`
 	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
 	Limits              *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
 	PublicID            string    `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
@@ -292,6 +294,30 @@ type ForkSandbox struct {
 type Forked struct {
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	Error   *Error   `json:"error,omitempty"`
+}
+
+// Disk is the answer to GET /cubby/disk (Cubby): what the team's paused sandboxes and
+// snapshots take and, of a server without keys, all images.
+type Disk struct {
+	Paused    Held       `json:"paused"`
+	Snapshots Held       `json:"snapshots"`
+	All       *DiskUsage `json:"all,omitempty"`
+}
+
+// Held is what some images take. It is the answer to DELETE /cubby/disk, of what was
+// removed (Cubby).
+type Held struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"bytes"` // on disk; what several share is in each
+}
+
+// DiskUsage is what all images take, in bytes (Cubby).
+type DiskUsage struct {
+	Images   int64 `json:"images"` // what they share once
+	Reserved int64 `json:"reserved"`
+	Damaged  int64 `json:"damaged"` // set apart
+	Free     int64 `json:"free"`
+	Budget   int64 `json:"budget"` // 0: no bound but the file system
 }
 
 // Rollback is the body of POST /sandboxes/{id}/rollback (Cubby).

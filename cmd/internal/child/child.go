@@ -57,6 +57,12 @@ type Options struct {
 	// SecretsKey is what teams' secrets are sealed with; nil: a key that is derived
 	// from the data folder's.
 	SecretsKey *secret.Key
+	// ImagesKey encrypts paused sandboxes and snapshots; nil leaves them readable for
+	// who may read the data folder.
+	ImagesKey     *secret.Key
+	DiskBudget    int64         // bytes that these may take; zero: what the disk has
+	KeepPaused    time.Duration // see host.Config
+	KeepSnapshots int           // see host.Config
 }
 
 // ErrTold is in an error that the parent was told, and will say.
@@ -274,7 +280,7 @@ func open(ctx context.Context, opts Options) (*private, error) {
 	}
 	cfg := host.Config{
 		Engine: limited(eng), Templates: templates(root, tools, p.kept.ids(), opts.Env, opts.TemplateIDs),
-		MaxSandboxes: most, Logger: opts.Logger,
+		MaxSandboxes: most, Logger: opts.Logger, KeepPaused: opts.KeepPaused, KeepSnapshots: opts.KeepSnapshots,
 		Networks: p.network.process, Operator: opts.Network.Operator, OpenNetwork: opts.Network.Open,
 	}
 	if p.store != nil {
@@ -325,7 +331,9 @@ func (p *private) close() error {
 	if p.unlock != nil {
 		errs = append(errs, p.unlock())
 	}
-	_ = unix.Unmount(filepath.Join(p.runDir, guestDir), unix.MNT_DETACH) // seldom there
+	for _, dir := range []string{guestDir, plainDir} {
+		_ = unix.Unmount(filepath.Join(p.runDir, dir), unix.MNT_DETACH) // seldom there
+	}
 	return errors.Join(append(errs, os.RemoveAll(p.runDir))...)
 }
 

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/host"
 	"github.com/cubby-sandbox/cubby/cmd/internal/images"
 	"github.com/cubby-sandbox/cubby/internal/fault"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // imageDir is the folder of paused sandboxes and snapshots, in the data folder or, where
@@ -16,15 +20,40 @@ import (
 const imageDir = "images"
 
 func (p *private) openImages(opts Options) (host.Images, error) {
-	cfg := images.Config{Dir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger}
+	cfg := images.Config{Dir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger, Budget: opts.DiskBudget}
 	if p.store != nil {
 		cfg.Dir, cfg.Key = filepath.Join(p.store.Dir(), imageDir), p.key
+	}
+	if opts.ImagesKey != nil {
+		plain := filepath.Join(opts.RunDir, plainDir)
+		if err := mountPlain(plain); err != nil {
+			return nil, fault.Within("folder of plaintext", fault.Unavailable, err)
+		}
+		cfg.Cipher, cfg.Plain = opts.ImagesKey, plain
 	}
 	s, err := images.Open(cfg)
 	if err != nil {
 		return nil, fault.Within("folder of paused sandboxes", fault.Unavailable, err)
 	}
 	return imageStore{s, p.kept}, nil
+}
+
+// plainDir, in the run folder, has encrypted images while they are written or used.
+const plainDir = "plain"
+
+// mountPlain makes a folder of memory, which is seen in this process's mount namespace
+// alone and ends with it. It is never swapped out where the kernel can promise that (6.4
+// or newer): else who reads the swap device reads what was there.
+func mountPlain(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	const flags, options = unix.MS_NOSUID | unix.MS_NODEV, "mode=700"
+	err := unix.Mount("cubby", dir, "tmpfs", flags, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("cubby", dir, "tmpfs", flags, options)
+	}
+	return os.NewSyscallError("mount", err)
 }
 
 // imageStore is a store of images as a host knows it, with the programs that they need.
@@ -62,6 +91,11 @@ func (s imageStore) RemoveBut(keep map[string]bool) error {
 func (s imageStore) SetApart(id string, why error) error {
 	_, err := s.Store.SetApart(id, why)
 	return err
+}
+
+func (s imageStore) Usage() (protocol.DiskUsage, error) {
+	u, err := s.Store.Usage()
+	return protocol.DiskUsage{Images: u.Images, Reserved: u.Reserved, Damaged: u.Corrupt, Free: u.Free, Budget: u.Budget}, err
 }
 
 // imageError says what an error of a store of images means.

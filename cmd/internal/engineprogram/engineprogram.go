@@ -118,15 +118,15 @@ func proxyOf(variable string, resolves bool) (*egress.Proxy, error) {
 	return proxy, nil
 }
 
-// keyOf reads the secrets' key in an environment variable, which it takes away.
-func keyOf(variable string) (*secret.Key, error) {
+// keyOf reads a flag's key in an environment variable, which it takes away.
+func keyOf(flag, variable string) (*secret.Key, error) {
 	text := os.Getenv(variable)
 	if err := os.Unsetenv(variable); err != nil {
 		return nil, err
 	}
 	key, err := keysource.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("--%s: %s: %w", handshake.FlagSecretsKey, variable, err)
+		return nil, fmt.Errorf("--%s: %s: %w", flag, variable, err)
 	}
 	return key, nil
 }
@@ -160,7 +160,7 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.BoolVar(&opts.RequireContextToken, handshake.FlagContextToken, false, "")
 	fl.TextVar(&level, handshake.FlagLogLevel, slog.LevelInfo, "")
 	fl.StringVar(&format, handshake.FlagLogFormat, "text", "")
-	mode, proxy, resolves, secretsKey := handshake.NetClosed, "", false, ""
+	mode, proxy, resolves, secretsKey, imagesKey := handshake.NetClosed, "", false, "", ""
 	network := &opts.Network
 	indexes := false
 	fl.BoolVar(&indexes, handshake.FlagIndexEnv, false, "")
@@ -168,6 +168,10 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	fl.StringVar(&proxy, handshake.FlagProxy, "", "")
 	fl.BoolVar(&resolves, handshake.FlagResolves, false, "")
 	fl.StringVar(&secretsKey, handshake.FlagSecretsKey, "", "")
+	fl.StringVar(&imagesKey, handshake.FlagImagesKey, "", "")
+	fl.Int64Var(&opts.DiskBudget, handshake.FlagDiskBudget, 0, "")
+	fl.DurationVar(&opts.KeepPaused, handshake.FlagKeepPaused, 0, "")
+	fl.IntVar(&opts.KeepSnapshots, handshake.FlagKeepSnapshot, 0, "")
 	fl.Func(handshake.FlagReach, "", func(at string) error {
 		network.Operator.Reach = append(network.Operator.Reach, at)
 		return nil
@@ -214,7 +218,13 @@ func parse(args []string, stderr io.Writer) (child.Options, error) {
 	}
 	if secretsKey != "" {
 		var err error
-		if opts.SecretsKey, err = keyOf(secretsKey); err != nil {
+		if opts.SecretsKey, err = keyOf(handshake.FlagSecretsKey, secretsKey); err != nil {
+			return opts, err
+		}
+	}
+	if imagesKey != "" {
+		var err error
+		if opts.ImagesKey, err = keyOf(handshake.FlagImagesKey, imagesKey); err != nil {
 			return opts, err
 		}
 	}

@@ -48,6 +48,12 @@ type Config struct {
 	// Images has what sandboxes are when they are paused, and snapshots. It belongs to
 	// this host alone. Nil means that there are none.
 	Images Images
+	// KeepPaused is how long what is paused is kept, by the clock: then it ends. Zero
+	// means for ever.
+	KeepPaused time.Duration
+	// KeepSnapshots is how many snapshots without a name a team keeps, the newest. Zero
+	// means all.
+	KeepSnapshots int
 	// Snapshots knows what snapshots there are; nil keeps that in this process.
 	Snapshots Snapshots
 	// Networks gives sandboxes their way out, by rules of which Operator says what
@@ -99,6 +105,7 @@ type Host struct {
 	failedAt  time.Time            // of the last create that failed by the host's fault
 	failure   error
 	closed    bool
+	sweeping  sync.WaitGroup
 	busy      sync.WaitGroup // creates and resumes under way
 	live      sync.WaitGroup // sandboxes of which something is left
 }
@@ -139,6 +146,9 @@ func New(cfg Config) *Host {
 		carded: map[*Sandbox]struct{}{}, used: map[string]templateUse{}, ended: map[string]tombstone{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if cfg.KeepPaused > 0 || cfg.KeepSnapshots > 0 {
+		h.sweeping.Go(h.sweep)
+	}
 	return h
 }
 
@@ -263,6 +273,7 @@ func (h *Host) Close() error {
 	h.closed = true
 	h.mu.Unlock()
 	h.cancel()
+	h.sweeping.Wait()
 	h.busy.Wait()
 	if n := h.ToKeep(); n > 0 {
 		h.log.Info("pausing sandboxes for the next server", "sandboxes", n)

@@ -11,6 +11,7 @@ import (
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
 	"github.com/cubby-sandbox/cubby/internal/fault"
+	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
 // Images keeps what sandboxes are while they are paused, and snapshots: folders by an id.
@@ -39,6 +40,8 @@ type Images interface {
 	SetApart(id string, why error) error
 	// RemoveBut removes all but those.
 	RemoveBut(keep map[string]bool) error
+	// Usage returns what all images take.
+	Usage() (protocol.DiskUsage, error)
 }
 
 // ErrDamagedImage means that an image is not what was written.

@@ -25,6 +25,7 @@ type Info struct {
 	Instance            Instance
 	StartedAt           time.Time // UTC, in microseconds, as all times
 	EndAt               time.Time // its deadline; when it was paused, while it is
+	ExpiresAt           time.Time // when it is removed for its age, while it is paused; zero for never
 	Limits              protocol.Limits
 	LimitsNotEnforced   []string // names of those that do not hold on this host
 }
@@ -42,6 +43,6 @@ func (s *Sandbox) Info() Info {
 		ID: s.ID, TeamID: s.TeamID, TemplateID: s.TemplateID, State: r.State,
 		PublicID: s.PublicID, Token: s.Token, ContextToken: s.ContextToken, TrafficToken: s.TrafficToken, MaskRequestHost: s.MaskRequestHost,
 		Metadata: s.Metadata, AllowInternetAccess: r.AllowInternetAccess, Network: r.Network, Lifecycle: s.Lifecycle, Instance: r.Instance,
-		StartedAt: r.StartedAt, EndAt: endAt, Limits: s.Limits, LimitsNotEnforced: unenforced,
+		StartedAt: r.StartedAt, EndAt: endAt, ExpiresAt: s.host.expiresAt(r), Limits: s.Limits, LimitsNotEnforced: unenforced,
 	}
 }

@@ -116,6 +116,12 @@ func (s *Sandbox) Snapshot(ctx context.Context, req SnapshotRequest) (Snapshot, 
 		return Snapshot{}, err
 	}
 	s.addLog(LogEntry{snapshot.CreatedAt, levelInfo, "Snapshot created", map[string]string{"snapshot": snapshot.Ref()}})
+	if h.cfg.KeepSnapshots > 0 {
+		all, err := h.ListSnapshots(ctx, s.TeamID)
+		if err = errors.Join(err, h.trim(ctx, all)); err != nil {
+			h.log.Warn("snapshots that are not to be kept", "team", s.TeamID, "err", err) // the next sweep tries again
+		}
+	}
 	h.log.Info("snapshot created", "sandbox_id", s.ID, "team", s.TeamID, "snapshot", snapshot.ID, "bytes", snapshot.Size)
 	return snapshot, nil
 }

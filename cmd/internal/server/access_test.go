@@ -55,6 +55,7 @@ func TestKeys(t *testing.T) {
 			"POST /sandboxes/i/timeout", "POST /sandboxes/i/refreshes", "GET /sandboxes/i/metrics", "GET /sandboxes/i/logs",
 			"GET /v2/sandboxes/i/logs", "POST /sandboxes/i/pause", "POST /sandboxes/i/snapshots", "POST /sandboxes/i/fork",
 			"POST /sandboxes/i/rollback", "DELETE /templates/i", "DELETE /templates/i/j",
+			"GET /cubby/disk", "DELETE /cubby/disk",
 			"PUT /sandboxes/i/network", "GET /teams", "GET /snapshots", "POST /v3/templates", "GET /volumes",
 			"GET /secrets", "POST /secrets", "GET /secrets/x", "POST /secrets/x", "DELETE /secrets/x",
 		} {

@@ -68,6 +68,8 @@ func (s *Server) controlPlane() http.Handler {
 		"GET /teams/{id}/metrics":         notYet("metrics of a team"),
 		"GET /teams/{id}/metrics/max":     notYet("metrics of a team"),
 		"GET /snapshots":                  s.listSnapshots,
+		"GET /cubby/disk":                 s.disk, // Cubby's own, as the next
+		"DELETE /cubby/disk":              s.prune,
 		"GET /templates":                  s.listTemplates,
 		"GET /v2/templates":               s.listTemplatesV2,
 		"GET /templates/{id}":             s.ofTemplate(getTemplate),

@@ -80,6 +80,10 @@ type Snapshots interface {
 	// DeleteSnapshot returns when nothing of it is on the disk. The error wraps
 	// host.ErrNotFound if there is none.
 	DeleteSnapshot(ctx context.Context, teamID, ref string) error
+	// Disk returns what images take on disk: a team's, and all.
+	Disk(ctx context.Context, teamID string) (host.Disk, error)
+	// Prune removes what a team does not need, and returns what that took.
+	Prune(ctx context.Context, teamID string, req host.PruneRequest) (host.Held, error)
 }
 
 // Locator is for the data plane, whose requests name a sandbox of any team and

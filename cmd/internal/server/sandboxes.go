@@ -158,7 +158,7 @@ func (s *Server) get(w http.ResponseWriter, _ *http.Request, box Sandbox) {
 	writeJSON(w, http.StatusOK, protocol.SandboxDetail{
 		ListedSandbox: listed(info), EnvdAccessToken: info.Token, Domain: s.domain(),
 		AllowInternetAccess: info.AllowInternetAccess, Network: shown(info.Network),
-		Lifecycle: lifecycle(info.Lifecycle), LimitsNotEnforced: info.LimitsNotEnforced,
+		Lifecycle: lifecycle(info.Lifecycle), ExpiresAt: info.ExpiresAt, LimitsNotEnforced: info.LimitsNotEnforced,
 		Limits: &info.Limits, PublicID: info.PublicID, Instance: &protocol.Instance{Memory: info.Instance.Memory, Files: info.Instance.Files},
 	})
 }
