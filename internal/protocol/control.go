@@ -233,11 +233,11 @@ type SandboxDetail struct {
 	Network             *Network  `json:"network,omitempty"`
 	Lifecycle           Lifecycle `json:"lifecycle"`
 	// ExpiresAt (Cubby) is when a paused sandbox is removed for its age.
-	ExpiresAt time.Time `json:"cubbyExpiresAt,omitzero"`
-	LimitsNotEnforced   []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
-	Limits              *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
-	PublicID            string    `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
-	Instance            *Instance `json:"cubbyInstance,omitempty"`          // Cubby
+	ExpiresAt         time.Time `json:"cubbyExpiresAt,omitzero"`
+	LimitsNotEnforced []string  `json:"cubbyLimitsNotEnforced,omitempty"` // Cubby
+	Limits            *Limits   `json:"cubbyLimits,omitempty"`            // Cubby: those in force, defaults included
+	PublicID          string    `json:"cubbyPublicID,omitempty"`          // Cubby: for host names that others may see
+	Instance          *Instance `json:"cubbyInstance,omitempty"`          // Cubby
 }
 
 // Lifecycle says what happens to a sandbox at its deadline and after.

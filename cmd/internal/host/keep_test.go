@@ -109,7 +109,8 @@ func TestPrune(t *testing.T) {
 		req           PruneRequest
 		removed, left int
 	}{
-		{PruneRequest{}, 0, 2}, {PruneRequest{Snapshots: true, Age: time.Hour}, 0, 2}, {PruneRequest{Snapshots: true}, 1, 1}, {PruneRequest{Snapshots: true}, 0, 1},
+		{PruneRequest{}, 0, 2}, {PruneRequest{Snapshots: true, Age: time.Hour}, 0, 2},
+		{PruneRequest{Snapshots: true}, 1, 1}, {PruneRequest{Snapshots: true}, 0, 1},
 	} {
 		removed, err := h.Prune(t.Context(), "red", tt.req)
 		if err != nil || removed.Count != tt.removed || removed.Bytes != int64(tt.removed)<<20 {

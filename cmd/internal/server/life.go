@@ -78,7 +78,8 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, box Sandbox) {
 }
 
 // resumeOptions reads what a client wants of a resume, or answers.
-func (s *Server) resumeOptions(w http.ResponseWriter, r *http.Request, body protocol.ConnectSandbox, byDefault time.Duration) (host.ResumeOptions, bool) {
+func (s *Server) resumeOptions(w http.ResponseWriter, r *http.Request, body protocol.ConnectSandbox,
+	byDefault time.Duration) (host.ResumeOptions, bool) {
 	opts := host.ResumeOptions{Timeout: byDefault, FilesOnly: isFalse(body.Memory)}
 	if body.Timeout == nil {
 		return opts, true

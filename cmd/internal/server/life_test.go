@@ -206,7 +206,8 @@ func TestFork(t *testing.T) {
 		switch {
 		case f.Sandbox != nil && f.Error == nil:
 			boxes++
-			if d := a.detail(f.Sandbox.SandboxID); d.Metadata["a"] != "b" || f.Sandbox.SandboxID == id || f.Sandbox.EnvdAccessToken == a.detail(id).EnvdAccessToken {
+			d, source := a.detail(f.Sandbox.SandboxID), a.detail(id)
+			if d.Metadata["a"] != "b" || d.SandboxID == id || d.EnvdAccessToken == source.EnvdAccessToken {
 				t.Errorf("a copy: %+v", d)
 			}
 			if left := time.Until(a.detail(f.Sandbox.SandboxID).EndAt); left < 90*time.Second || left > 100*time.Second {
