@@ -93,7 +93,7 @@ func newRoot(std stdio, open opener, program engineProgram) *cobra.Command {
 	root.AddCommand(newRun(std, open), newDoctor(std, open, program), newVersion(std, program),
 		newEngine(std, program), newServe(std, program),
 		newKeys(std, program.Keys()), agentcmd.New(agentcmd.Streams{In: std.in, Out: std.out, Err: std.err}),
-		newSandbox(std), newList(std), newKill(std), newLogs(std), newSecrets(std))
+		newSandbox(std), newList(std), newKill(std), newLogs(std), newSecrets(std), newDiskUsage(std), newPrune(std))
 	return root
 }
 
