@@ -89,6 +89,19 @@ func TestKeep(t *testing.T) {
 	if a := api(s, "POST", "/sandboxes/"+paused.ID+"/pause", nil); a.Status != http.StatusNoContent {
 		t.Fatalf("pause: %d %s", a.Status, a.Body)
 	}
+	if a := api(s, "POST", "/sandboxes/"+kept.ID+"/snapshots", map[string]string{"name": "before"}); a.Status != http.StatusCreated {
+		t.Fatalf("snapshot: %d %s", a.Status, a.Body)
+	}
+	s.python(t, kept, "x = 'spoilt'")
+	if a := api(s, "POST", "/sandboxes/"+kept.ID+"/rollback", map[string]string{"snapshotID": "before"}); a.Status != http.StatusOK {
+		t.Fatalf("rollback: %d %s", a.Status, a.Body)
+	}
+	if got := s.python(t, kept, "x"); !strings.Contains(got, "of "+kept.ID) {
+		t.Errorf("what was put back says %s", got)
+	}
+	if a := api(s, "DELETE", "/templates/before:default", nil); a.Status != http.StatusNoContent {
+		t.Errorf("delete: %d %s", a.Status, a.Body)
+	}
 	// isThere checks what must have outlived a server.
 	isThere := func(t *testing.T, s *server) {
 		t.Helper()

@@ -17,10 +17,22 @@ describe('pause and connect', insecure, () => {
     await sandbox.files.write('/tmp/kept', 'kept');
     const background = await sandbox.commands.run('n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 0.1; done', { background: true, timeoutMs: 0 });
     await until(() => sandbox.files.exists('/tmp/count'), 'the command to begin');
-    const cut = background.wait().then(() => 'it ended', (err) => err);
+    // What is under way is cut as by a kill, and the packages say so.
+    const cut = [background.wait()];
+    let exited;
+    await sandbox.files.watchDir('/tmp', () => {}, { timeoutMs: 0, onExit: (err) => { exited = { err }; } });
+    const terminal = await sandbox.pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData() {} });
+    cut.push(terminal.wait());
+    const context = await sandbox.createCodeContext();
+    await new Promise((begun) => {
+      cut.push(sandbox.runCode('import time\nprint("begun", flush=True)\ntime.sleep(600)', { context, timeoutMs: 0, onStdout: begun }));
+    });
+    const ends = Promise.all(cut.map((promise) => promise.then(() => 'it ended', (err) => err.name)));
 
     assert.equal(await sandbox.pause(), true);
-    assert.equal((await cut).name, 'TimeoutError');
+    assert.deepEqual(await ends, ['TimeoutError', 'TimeoutError', 'TimeoutError']);
+    await until(() => exited, 'onExit');
+    assert.equal(exited.err.name, 'TimeoutError');
     assert.equal(await sandbox.isRunning(), false);
     const info = await sandbox.getInfo();
     assert.equal(info.state, 'paused');

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -20,13 +19,8 @@ func (s *Server) setNetwork(w http.ResponseWriter, r *http.Request, box Sandbox)
 		return
 	}
 	err := box.SetNetwork(r.Context(), host.NetworkRequest{AllowInternetAccess: body.AllowInternetAccess, Network: &body.Network})
-	switch {
-	case err == nil:
+	if s.changed(w, r, box, "the sandbox's network could not be changed", err) {
 		w.WriteHeader(http.StatusNoContent)
-	case errors.Is(err, host.ErrNotFound):
-		s.writeEnded(w, r, box, err)
-	default:
-		s.fail(w, r, "the sandbox's network could not be changed", err)
 	}
 }
 

@@ -70,6 +70,9 @@ func TestPausedSandbox(t *testing.T) {
 			}
 		}
 	}
+	if c := a.call("PUT", "/sandboxes/"+id+"/network", `{"allow_internet_access":false}`); c.status != http.StatusNotFound || !strings.Contains(c.body, "it is paused") {
+		t.Errorf("its network while it is paused: %v", c)
+	}
 	if err := box.Resume(t.Context(), host.ResumeOptions{Timeout: time.Hour}); err != nil {
 		t.Fatal(err)
 	}

@@ -204,7 +204,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request, box Sandbox, sec
 	if err == nil {
 		err = box.Extend(r.Context(), d)
 	}
-	return s.moved(w, r, box, err)
+	return s.changed(w, r, box, timeoutNotSet, err)
 }
 
 func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box Sandbox) {
@@ -220,24 +220,26 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request, box Sandbox)
 	if err == nil {
 		err = box.SetTimeout(r.Context(), d)
 	}
-	if s.moved(w, r, box, err) {
+	if s.changed(w, r, box, timeoutNotSet, err) {
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// moved answers if the deadline could not be moved. One that is paused has none: E2B's
-// clients take it for a sandbox that is not there.
-func (s *Server) moved(w http.ResponseWriter, r *http.Request, box Sandbox, err error) bool {
+const timeoutNotSet = "the sandbox's timeout could not be set"
+
+// changed answers, with did, if a sandbox that has to run could not be changed. One that
+// is paused is not there, as E2B's clients see it.
+func (s *Server) changed(w http.ResponseWriter, r *http.Request, box Sandbox, did string, err error) bool {
 	state, wrong := wrongState(err)
 	switch {
 	case err == nil:
 		return true
 	case wrong && state == host.StatePaused:
-		writeError(w, fault.NotFound, notThere(box.Info().ID), "it is paused, and its time does not pass: connect to it, which resumes it")
+		writeError(w, fault.NotFound, notThere(box.Info().ID), "it is paused: connect to it, which resumes it")
 	case errors.Is(err, host.ErrNotFound):
 		s.writeEnded(w, r, box, err)
 	default:
-		s.fail(w, r, "the sandbox's timeout could not be set", err)
+		s.fail(w, r, did, err)
 	}
 	return false
 }
