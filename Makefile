@@ -58,6 +58,7 @@ bench: build ## Measure runs against a bare interpreter, and the server against 
 	$(GO) run ./cmd/internal/bench -cubby bin/cubby
 	$(GO) run ./cmd/internal/bench -serve -cubby bin/cubby
 	$(GO) run ./cmd/internal/bench -net -cubby bin/cubby
+	$(GO) run ./cmd/internal/bench -life -cubby bin/cubby
 
 .PHONY: soak
 soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input

@@ -2,12 +2,14 @@
 
 // Command bench compares Cubby with a bare start of the same interpreter, side
 // by side in one run: `make bench`. With -serve it compares requests, streams and
-// idle connections through the server with those that go without it, and with -net
-// what sandboxes connect to with what the host does; both fail if a goal is missed.
+// idle connections through the server with those that go without it, with -net what
+// sandboxes connect to with what the host does, and with -life pauses, resumes and forks
+// with bare starts; these fail if a goal is missed.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,6 +29,7 @@ func main() {
 	n := flag.Int("n", 40, "rounds; each measures every row once, in turn")
 	serve := flag.Bool("serve", false, "measure the server instead; rounds are 50 n")
 	network := flag.Bool("net", false, "measure sandboxes' network instead; rounds are a fifth of n")
+	life := flag.Bool("life", false, "measure pauses, resumes and forks instead; rounds are half of n")
 	if name := os.Getenv(roleVar); name != "" {
 		if err := role(name); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", name+":", err)
@@ -44,6 +47,13 @@ func main() {
 	}
 	if *network {
 		if err := netBench(context.Background(), *binary, *python, max(1, *n/5), os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *life {
+		if err := lifeBench(context.Background(), *binary, *python, max(1, *n/2), os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -135,6 +145,27 @@ func expect(ex *cubby.Execution, err error) error {
 		err = fmt.Errorf("printed %q", ex.Stdout)
 	}
 	return err
+}
+
+// goals says of numbers whether they are as good as they must be.
+type goals struct {
+	out    io.Writer
+	missed error
+}
+
+// goal is missed by a value above the bound, or with least by one below it.
+func (g *goals) goal(name string, value, bound float64, least bool) {
+	ok := value <= bound
+	sign := "at most"
+	if least {
+		ok, sign = value >= bound, "at least"
+	}
+	verdict := "ok"
+	if !ok {
+		verdict = "MISSED"
+		g.missed = errors.Join(g.missed, fmt.Errorf("%s: %.3f, %s %.3f", name, value, sign, bound))
+	}
+	fmt.Fprintf(g.out, "%-52s %9.3f  (%s %.3f) %s\n", name, value, sign, bound, verdict)
 }
 
 func median(d []time.Duration) time.Duration {

@@ -312,20 +312,8 @@ func netBench(ctx context.Context, binary, python string, rounds int, out io.Wri
 	if os.Geteuid() != 0 {
 		loopbackPart = 1. / 30
 	}
-	var missed error
-	goal := func(name string, value, bound float64, least bool) {
-		ok := value <= bound
-		sign := "at most"
-		if least {
-			ok, sign = value >= bound, "at least"
-		}
-		verdict := "ok"
-		if !ok {
-			verdict = "MISSED"
-			missed = errors.Join(missed, fmt.Errorf("%s: %.3f, %s %.3f", name, value, sign, bound))
-		}
-		fmt.Fprintf(out, "%-52s %9.3f  (%s %.3f) %s\n", name, value, sign, bound, verdict)
-	}
+	g := &goals{out: out}
+	goal := g.goal
 	for _, way := range []string{"down", "up"} {
 		goal(way+": with rules / without", middle(way+" with rules MB/s")/middle(way+" without MB/s"), 0.9, true)
 		goal(way+": sandbox / host's loopback", middle(way+" with rules MB/s")/middle(way+" host MB/s"), loopbackPart, true)
@@ -339,7 +327,7 @@ func netBench(ctx context.Context, binary, python string, rounds int, out io.Wri
 	goal("transfer beside 1,000 busy connections / alone", middle("beside down MB/s")/middle("alone down MB/s"), 1./3, true)
 	goal("requests beside them / alone", middle("beside kept ms")/middle("kept sandbox ms"), 3, false)
 	goal("an idle card, MB in the gateway", perCard, 1, false)
-	return missed
+	return g.missed
 }
 
 // The rows of how much longer it takes to make a sandbox with rules than another of the
