@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	fspb "gvisor.dev/gvisor/pkg/sentry/fscheckpoint/fscheckpoint_proto_go_proto"
@@ -280,4 +281,24 @@ func empty(dir string) error {
 		errs = append(errs, os.Truncate(path, 0), os.Remove(path))
 	}
 	return errors.Join(errs...)
+}
+
+// directFrom is the size of a file of pages, in bytes, from which on it is read without
+// the page cache. gVisor reads with 128 threads. Where they copy, the one that builds the
+// kernel meanwhile hardly gets a processor, so that all pages were there first: 1.8 to
+// 2.4 s for a GiB on two processors, and 0.9 to 1.2 s where a disk fills the pages.
+const directFrom = 128 << 20
+
+// readDirectly reports whether a checkpoint's pages are to be read without the page cache.
+func readDirectly(dir string) bool {
+	path := filepath.Join(dir, pagesFile)
+	if info, err := os.Stat(path); err != nil || info.Size() < directFrom {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0) // not every file system can
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }

@@ -106,7 +106,9 @@ func (m *machine) start(ctx context.Context, from source, card *os.File) error {
 	}
 	if from.checkpoint != "" && !from.FilesOnly {
 		network.IsRestore = true
-		if err := m.c.Restore(m.conf, from.checkpoint, false, false, network); err != nil {
+		// Pages are read on while code inside runs, which waits for those that it needs.
+		// The kernel holds the file open: it may lose its name meanwhile.
+		if err := m.c.Restore(m.conf, from.checkpoint, readDirectly(from.checkpoint), true, network); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 		return m.openMemory(ctx) // the one that was restored
