@@ -20,9 +20,9 @@ import (
 const imageDir = "images"
 
 func (p *private) openImages(opts Options) (host.Images, error) {
-	cfg := images.Config{Dir: filepath.Join(opts.RunDir, imageDir), Logger: opts.Logger, Budget: opts.DiskBudget}
+	cfg := images.Config{Dir: filepath.Join(opts.RunDir, imageDir), Passing: true, Logger: opts.Logger, Budget: opts.DiskBudget}
 	if p.store != nil {
-		cfg.Dir, cfg.Key = filepath.Join(p.store.Dir(), imageDir), p.key
+		cfg.Dir, cfg.Key, cfg.Passing = filepath.Join(p.store.Dir(), imageDir), p.key, false
 	}
 	if opts.ImagesKey != nil {
 		plain := filepath.Join(opts.RunDir, plainDir)
@@ -62,11 +62,16 @@ type imageStore struct {
 	programs *keptPrograms
 }
 
-func (s imageStore) Create(ctx context.Context, id string, room int64, about any, write func(dir string) error) error {
+func (s imageStore) Create(ctx context.Context, id string, room int64, like string, about any, write func(dir string) error) error {
 	if err := s.programs.keep(); err != nil {
 		return err
 	}
-	_, err := s.Store.Create(ctx, id, images.Options{Reserve: room, About: about}, write)
+	_, err := s.Store.Create(ctx, id, images.Options{Reserve: room, Like: like, About: about}, write)
+	return imageError(err)
+}
+
+func (s imageStore) Copy(_ context.Context, from, to string, about any) error {
+	_, err := s.Store.Copy(from, to, about)
 	return imageError(err)
 }
 

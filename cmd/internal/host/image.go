@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
@@ -20,8 +18,13 @@ import (
 type Images interface {
 	// Create makes an image of what write puts into a folder, beside about. It returns
 	// when all of it is on disk, and leaves nothing after an error; what had the id before
-	// is replaced or stays. Room for that many bytes is kept from the beginning.
-	Create(ctx context.Context, id string, room int64, about any, write func(dir string) error) error
+	// is replaced or stays. Room for that many bytes is kept from the beginning. like is
+	// the id of an image of which much is likely the same, with which it may share room;
+	// empty is what was shelved of id.
+	Create(ctx context.Context, id string, room int64, like string, about any, write func(dir string) error) error
+	// Copy makes an image with the contents of another, beside about, which shares its
+	// room. No image has the id yet.
+	Copy(ctx context.Context, from, to string, about any) error
 	// Describe reads what is beside an image, and how many bytes it takes on disk.
 	Describe(id string, about any) (bytes int64, err error)
 	// Use calls f with a folder that has the image, verified, which f does not change.
@@ -31,7 +34,11 @@ type Images interface {
 	// Retire takes its name from an image, if there is one: at once and on disk. After
 	// an error it has its name.
 	Retire(id string) error
-	// Remove removes an image, if there is one, once nobody uses it.
+	// Shelve takes its name from an image, if there is one, and may keep its contents for
+	// the next image of the id to share room with, until that is made or Remove called.
+	Shelve(id string) error
+	// Remove removes an image and what was shelved of it, if there is any, once nobody
+	// uses it.
 	Remove(id string) error
 	// Has reports whether an image is there and whole, as far as its name tells. An error
 	// means that it is unknown.
@@ -160,26 +167,25 @@ func (s *Sandbox) endIfDamaged(err error) error {
 	return err
 }
 
-// copyImage makes another image of what is in one, which is not to be changed: where the
-// file system lets it, of the same files.
-func (h *Host) copyImage(ctx context.Context, from, to string, about manifest) error {
-	return h.cfg.Images.Use(ctx, from, func(dir string) error {
-		return h.cfg.Images.Create(ctx, to, 0, about, func(into string) error {
-			files, err := os.ReadDir(dir)
-			for _, f := range files {
-				err = errors.Join(err, os.Link(filepath.Join(dir, f.Name()), filepath.Join(into, f.Name())))
-			}
-			return err
-		})
-	})
-}
-
 // retireImage takes its name from an image, if there is one.
 func (h *Host) retireImage(id string) error {
 	if h.cfg.Images == nil {
 		return nil
 	}
 	return h.cfg.Images.Retire(id)
+}
+
+// shelveImage gives up the image of a sandbox that runs, which the next one will be like.
+// It has lost its name already, and removing a gigabyte takes long: only the next pause
+// waits for it, whose image has the same name. The caller runs in alone.
+func (s *Sandbox) shelveImage() {
+	s.calls.Add(1)
+	s.shelving.Go(func() {
+		defer s.calls.Done()
+		if err := s.host.cfg.Images.Shelve(s.ID); err != nil {
+			s.host.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)
+		}
+	})
 }
 
 // removeImage removes what there is of an image.

@@ -70,12 +70,17 @@ func (s *Sandbox) pause(ctx context.Context, opts PauseOptions, only func(*Recor
 	if !h.canPause() || !m.canBeSaved() {
 		return cannotPause()
 	}
+	s.shelving.Wait()
 	begun := false
 	if err := s.become(ctx, StateRunning, StatePausing, only, func() { begun = true }); err != nil || !begun {
 		return err
 	}
 	m.shutOut()
-	err := s.save(ctx, m, s.ID, opts.FilesOnly)
+	like := "" // what was shelved at its last resume
+	if s.Record().PausedAt.IsZero() {
+		like = s.alike()
+	}
+	err := s.save(ctx, m, s.ID, like, opts.FilesOnly)
 	if err == nil {
 		err = s.become(ctx, StatePausing, StatePaused, func(r *Record) bool { r.PausedAt = micros(time.Now()); return true }, func() {
 			s.machine = nil
@@ -107,9 +112,17 @@ func (m *machine) canBeSaved() bool {
 	return saves && freezes
 }
 
-// save freezes the machine and writes it to an image. The machine stays frozen,
-// whatever happens.
-func (s *Sandbox) save(ctx context.Context, m *machine, image string, filesOnly bool) error {
+// alike is the image of which most of a new one of the sandbox is likely the same: its
+// last snapshot's; empty if there is none.
+func (s *Sandbox) alike() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.like
+}
+
+// save freezes the machine and writes it to an image, which is much like another. The
+// machine stays frozen, whatever happens.
+func (s *Sandbox) save(ctx context.Context, m *machine, image, like string, filesOnly bool) error {
 	if err := m.freeze(ctx); err != nil {
 		return err
 	}
@@ -117,7 +130,7 @@ func (s *Sandbox) save(ctx context.Context, m *machine, image string, filesOnly 
 	if err != nil {
 		return own(err)
 	}
-	err = s.host.cfg.Images.Create(ctx, image, roomFor(used, filesOnly), m.manifest(used, filesOnly), func(dir string) error {
+	err = s.host.cfg.Images.Create(ctx, image, roomFor(used, filesOnly), like, m.manifest(used, filesOnly), func(dir string) error {
 		return m.Machine.(engine.Checkpointer).Checkpoint(ctx, dir, engine.CheckpointOptions{FilesOnly: filesOnly})
 	})
 	return imageError(s.ID, err)

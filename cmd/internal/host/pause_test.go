@@ -58,6 +58,7 @@ func check(t *testing.T, s *Sandbox, eng *hosttest.Engine, want State) {
 	case StatePaused:
 		image = []string{s.ID}
 	}
+	s.shelving.Wait()
 	if got := imageNames(t, s.host); s.State() != want || running(eng) != machines || !slices.Equal(got, image) {
 		t.Errorf("it is %s with %d machines and the images %v, and not %s", s.State(), running(eng), got, want)
 	}
@@ -93,6 +94,43 @@ func health(s *Sandbox) error {
 		return err
 	}
 	return resp.Body.Close()
+}
+
+// TestShelveLate: a resume does not wait until the room of its image is free, and the next
+// pause does: it makes an image of the same name.
+func TestShelveLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := &hosttest.Engine{}
+		h, _ := newPausing(t, eng, nil)
+		s, err := h.Create(t.Context(), CreateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		let := make(chan struct{})
+		h.cfg.Images.(*hosttest.Images).SetFail(func(method string) error {
+			if method == "Shelve" {
+				<-let
+			}
+			return nil
+		})
+		if err := errors.Join(s.Pause(t.Context(), PauseOptions{}), s.Resume(t.Context(), ResumeOptions{})); err != nil {
+			t.Fatal(err)
+		}
+		paused := make(chan error, 1)
+		go func() { paused <- s.Pause(t.Context(), PauseOptions{}) }()
+		synctest.Wait()
+		if s.State() != StateRunning {
+			t.Errorf("it is %s, and its last image is not away", s.State())
+		}
+		close(let)
+		if err := <-paused; err != nil {
+			t.Fatal(err)
+		}
+		check(t, s, eng, StatePaused)
+		if err := s.Resume(t.Context(), ResumeOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestPauseResume: a paused sandbox has no machine and takes no place; resumed it has

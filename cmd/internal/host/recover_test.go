@@ -222,7 +222,7 @@ func TestCloseLeavesPaused(t *testing.T) {
 // writeImage writes an image as an earlier host did, of a machine that remembers memory.
 func writeImage(t *testing.T, h *Host, id string, about manifest, memory string) {
 	t.Helper()
-	err := h.cfg.Images.Create(t.Context(), id, 0, about, func(dir string) error {
+	err := h.cfg.Images.Create(t.Context(), id, 0, "", about, func(dir string) error {
 		return os.WriteFile(filepath.Join(dir, "memory"), []byte(memory), 0o600)
 	})
 	if err != nil {

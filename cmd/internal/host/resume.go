@@ -55,9 +55,7 @@ func (s *Sandbox) resume(ctx context.Context, opts ResumeOptions) error {
 	if err := s.restoreFrom(ctx, s.ID, image, opts, protocol.RestoredResume, nil); err != nil {
 		return s.endIfDamaged(err)
 	}
-	if err := h.removeImage(s.ID); err != nil {
-		h.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)
-	}
+	s.shelveImage()
 	h.log.Info("sandbox resumed", "sandbox_id", s.ID, "team", s.TeamID, "dur", time.Since(began))
 	return nil
 }

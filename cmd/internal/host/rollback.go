@@ -40,9 +40,7 @@ func (s *Sandbox) Rollback(ctx context.Context, ref string) error {
 			if err := s.restoreFrom(ctx, snapshot.ID, image, opts, protocol.RestoredCopy, nil); err != nil {
 				return err
 			}
-			if err := h.removeImage(s.ID); err != nil {
-				h.log.Warn("image of a sandbox cannot be removed", "sandbox_id", s.ID, "err", err)
-			}
+			s.shelveImage()
 			return nil
 		case StateRunning:
 			return s.restoreFrom(ctx, snapshot.ID, image, opts, protocol.RestoredCopy, m)

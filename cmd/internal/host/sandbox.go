@@ -51,6 +51,7 @@ type Sandbox struct {
 	deadline   time.Time
 	pauseDue   bool     // it is being paused, or will be, for its deadline
 	wake       *wake    // under way; nil if none is
+	like       string   // the id of its last snapshot; empty if it has none
 	unenforced []string // limits that its last machine did not enforce
 	logs       ring[LogEntry]
 	samples    ring[Sample]
@@ -60,8 +61,9 @@ type Sandbox struct {
 	wakes         *rate.Limiter
 	deadlineMoved chan struct{} // tells the machine's watchDeadline
 	calls         sync.WaitGroup
-	noPorts       chan struct{} // closed
-	done          chan struct{} // closed when nothing is left of it here
+	shelving      sync.WaitGroup // of its last image; used in alone
+	noPorts       chan struct{}  // closed
+	done          chan struct{}  // closed when nothing is left of it here
 }
 
 // newSandbox returns a sandbox that is nothing but a record.

@@ -110,6 +110,9 @@ func (s *Sandbox) Snapshot(ctx context.Context, req SnapshotRequest) (Snapshot, 
 		if err != nil {
 			return errors.Join(own(err), h.removeImage(snapshot.ID))
 		}
+		s.mu.Lock()
+		s.like = snapshot.ID
+		s.mu.Unlock()
 		return nil
 	})
 	if err != nil {
@@ -138,7 +141,7 @@ func (s *Sandbox) saveAs(ctx context.Context, image string, filesOnly *bool) err
 		if !h.canPause() || !m.canBeSaved() {
 			return cannotPause()
 		}
-		err := s.save(ctx, m, image, *filesOnly)
+		err := s.save(ctx, m, image, s.alike(), *filesOnly)
 		m.thaw()
 		return err
 	case StatePaused:
@@ -150,7 +153,7 @@ func (s *Sandbox) saveAs(ctx context.Context, image string, filesOnly *bool) err
 			return invalid("sandbox %s is paused with its memory: a snapshot of its files alone can be made while it runs", s.ID)
 		}
 		*filesOnly = paused.FilesOnly
-		return s.endIfDamaged(imageError(s.ID, h.copyImage(ctx, s.ID, image, paused)))
+		return s.endIfDamaged(imageError(s.ID, h.cfg.Images.Copy(ctx, s.ID, image, paused)))
 	}
 	return wrongState(s.ID, state, state)
 }

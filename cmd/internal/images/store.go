@@ -53,6 +53,10 @@ type Config struct {
 	// apart included. 0 is no bound but the file system.
 	Budget int64
 
+	// Passing is for images that need not outlive this process: nothing waits until they
+	// are on disk.
+	Passing bool
+
 	Logger *slog.Logger // nil: none
 }
 
@@ -140,6 +144,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Passing {
+		s.sync = func(*os.File) error { return nil }
 	}
 	key := cfg.Key
 	if key == nil {

@@ -542,3 +542,28 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 }
+
+// TestPassing: a store whose images need not outlive the process waits for no disk, and
+// gives back what it was given.
+func TestPassing(t *testing.T) {
+	for _, passing := range []bool{false, true} {
+		s, err := Open(Config{Dir: filepath.Join(t.TempDir(), "images"), Passing: passing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed, err := os.Create(filepath.Join(t.TempDir(), "closed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed.Close()
+		if err := s.sync(closed); (err == nil) != passing {
+			t.Errorf("passing %v: a closed file is synced: %v", passing, err)
+		}
+		if _, err := s.Create(t.Context(), "one", Options{}, some(1).write); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Use(t.Context(), "one", some(1).check); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -31,11 +31,12 @@ func (i *Images) path(id string) string { return filepath.Join(i.Dir, id) }
 
 func (i *Images) fails(method string) error {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.Fail == nil {
+	fail := i.Fail
+	i.mu.Unlock()
+	if fail == nil {
 		return nil
 	}
-	return i.Fail(method)
+	return fail(method)
 }
 
 // SetFail replaces Fail while calls are under way.
@@ -59,7 +60,7 @@ func (i *Images) Names() []string {
 }
 
 // Create implements host.Images.
-func (i *Images) Create(_ context.Context, id string, _ int64, about any, write func(dir string) error) (err error) {
+func (i *Images) Create(_ context.Context, id string, _ int64, _ string, about any, write func(dir string) error) (err error) {
 	if err := i.fails("Create"); err != nil {
 		return err
 	}
@@ -141,11 +142,33 @@ func (i *Images) Retire(id string) error {
 	return nil
 }
 
+// Copy implements host.Images.
+func (i *Images) Copy(ctx context.Context, from, to string, about any) error {
+	if err := i.fails("Copy"); err != nil {
+		return err
+	}
+	return i.Use(ctx, from, func(dir string) error {
+		return i.Create(ctx, to, 0, "", about, func(into string) error { return os.CopyFS(into, os.DirFS(dir)) })
+	})
+}
+
+// Shelve implements host.Images. It keeps nothing.
+func (i *Images) Shelve(id string) error {
+	if err := i.fails("Shelve"); err != nil {
+		return err
+	}
+	return i.remove(id)
+}
+
 // Remove implements host.Images.
 func (i *Images) Remove(id string) error {
 	if err := i.fails("Remove"); err != nil {
 		return err
 	}
+	return i.remove(id)
+}
+
+func (i *Images) remove(id string) error {
 	i.used.Lock()
 	defer i.used.Unlock()
 	return errors.Join(os.RemoveAll(i.path(id)), os.RemoveAll(i.path(id)+unfinished))
