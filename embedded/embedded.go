@@ -10,7 +10,7 @@
 // Nothing has to be installed but the cubby binary of the same version, and no
 // root is needed. Importing the package changes nothing in the program: engines
 // are linked into the child only. Sandboxes end when the program does, however
-// it ends.
+// it ends, and so do those that are paused, and snapshots.
 package embedded
 
 import (

@@ -44,6 +44,7 @@ type CodeExecutor struct{ x *e2bexec.Executor }
 var (
 	_ codeexec.CodeExecutor   = (*CodeExecutor)(nil)
 	_ codeexec.EngineProvider = (*CodeExecutor)(nil)
+	_ codeexec.Trier          = (*CodeExecutor)(nil)
 )
 
 // New is [Create] within two minutes, with tRPC-Agent's signature.
@@ -110,6 +111,12 @@ func open(ctx context.Context, op string, cfg Config, change func(*e2bexec.Confi
 // for each other.
 func (e *CodeExecutor) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	return e.x.ExecuteCode(ctx, in)
+}
+
+// Try implements [codeexec.Trier], by forks of the sandbox. Keep needs a Cubby server:
+// elsewhere it fails with [cubby.CodeUnimplemented].
+func (e *CodeExecutor) Try(ctx context.Context, executionID string, ways []codeexec.CodeExecutionInput) (codeexec.Trial, error) {
+	return e.x.Try(ctx, executionID, ways)
 }
 
 // CodeBlockDelimiters implements [codeexec.CodeExecutor].

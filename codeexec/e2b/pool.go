@@ -41,6 +41,7 @@ type Pool struct {
 var (
 	_ codeexec.CodeExecutor   = (*Pool)(nil)
 	_ codeexec.EngineProvider = (*Pool)(nil)
+	_ codeexec.Trier          = (*Pool)(nil)
 )
 
 // NewPool returns a pool, empty yet, of executors as cfg says, which has no
@@ -107,6 +108,15 @@ func (p *Pool) Sessions() []string { return p.p.Sessions() }
 // that ExecutionID names, which it makes if there is none.
 func (p *Pool) ExecuteCode(ctx context.Context, in codeexec.CodeExecutionInput) (codeexec.CodeExecutionResult, error) {
 	return p.p.ExecuteCode(ctx, in)
+}
+
+// Try implements [codeexec.Trier] in the session's sandbox, which is all its own.
+func (p *Pool) Try(ctx context.Context, executionID string, ways []codeexec.CodeExecutionInput) (codeexec.Trial, error) {
+	e, err := p.p.Get(ctx, executionID)
+	if err != nil {
+		return nil, err
+	}
+	return e.Try(ctx, "", ways)
 }
 
 // Engine returns the workspaces of all sessions: those of an execution id are in

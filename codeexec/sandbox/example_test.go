@@ -81,3 +81,39 @@ func ExampleCodeExecutor_Engine() {
 	// jan,120
 	// feb,135
 }
+
+// Several answers are tried from where a conversation is, and it goes on with one.
+func Example_try() {
+	ctx := context.Background()
+	ce, err := sandbox.New(ctx, sandbox.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ce.Close()
+	const id = "conversation"
+	python := func(code string) codeexec.CodeExecutionInput {
+		return codeexec.CodeExecutionInput{Code: code, ExecutionID: id}
+	}
+	if _, err := ce.ExecuteCode(ctx, python("total = 40")); err != nil {
+		log.Fatal(err)
+	}
+	trial, err := ce.Try(ctx, id, []codeexec.CodeExecutionInput{python("total += 'two'"), python("total += 2")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer trial.Close()
+	for i, r := range trial.Results() {
+		if r.Err == nil && r.Outcome == codeexec.OutcomeOK {
+			if err := trial.Keep(ctx, i); err != nil {
+				log.Fatal(err)
+			}
+			break
+		}
+	}
+	r, err := ce.ExecuteCode(ctx, python("print(total)"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(r.Output)
+	// Output: 42
+}

@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -111,5 +112,59 @@ func TestAttachToAPausedSandbox(t *testing.T) {
 	}
 	if _, err := e2b.Create(t.Context(), e2b.Config{Client: c, PauseAfter: time.Hour}); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
 		t.Errorf("a pause after its end: %v", err)
+	}
+}
+
+// TestTry: each way begins where the conversation is, and goes on there only if it is
+// kept.
+func TestTry(t *testing.T) {
+	c := private(t)
+	e := open(t, e2b.Config{Client: c})
+	before := execute(t, e, in("a", "python", "x = [1]\nopen('note', 'w').write('one')"))
+	trial, err := e.Try(t.Context(), "a", []codeexec.CodeExecutionInput{
+		in("", "python", "x.append(2)\nopen('note', 'w').write('two')\nprint(x)"),
+		in("", "python", "1/0"),
+		in("", "bash", "cat note"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trial.Close()
+	for i, want := range []string{"[1, 2]\n", "ZeroDivisionError", "one"} {
+		if r := trial.Results()[i]; r.Err != nil || !strings.Contains(r.Output, want) || r.StateLost || (i == 1) != (r.Outcome == codeexec.OutcomeFailed) {
+			t.Errorf("way %d: %+v", i, r)
+		}
+	}
+	const show = "print(x, open('note').read())"
+	if r := execute(t, e, in("a", "python", show)); r.Output != "[1] one\n" {
+		t.Errorf("before a way is kept: %+v", r)
+	}
+	if err := trial.Keep(t.Context(), 3); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("a way that is none: %v", err)
+	}
+	if err := trial.Keep(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, e, in("a", "python", show)); r.Output != "[1, 2] two\n" || r.StateLost || r.Instance != before.Instance {
+		t.Errorf("the way that was kept: %+v, before %+v", r, before.Instance)
+	}
+	if err := trial.Keep(t.Context(), 1); cubby.CodeOf(err) != cubby.CodeConflict {
+		t.Errorf("a second way: %v", err)
+	}
+	left := 0
+	for _, err := range c.List(t.Context(), cubby.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left++
+	}
+	if left != 1 {
+		t.Errorf("%d sandboxes are left", left)
+	}
+	for _, err := range c.Snapshots(t.Context(), cubby.SnapshotListOptions{}) {
+		t.Errorf("a snapshot is left: %v", err)
+	}
+	if _, err := e.Try(t.Context(), "a", nil); cubby.CodeOf(err) != cubby.CodeInvalidArgument {
+		t.Errorf("no ways: %v", err)
 	}
 }

@@ -14,7 +14,9 @@
 // are kept apart for order, not for safety; [NewPool] gives each its own sandbox,
 // and FreshSandbox each call, which takes some hundred milliseconds. A sandbox
 // that ended (for lack of memory, or after an hour without use) is replaced at the
-// next call, whose result then says StateLost.
+// next call, whose result then says StateLost. With PauseAfter it is paused between
+// turns; [e2b.CodeExecutor.Try] runs several answers in copies of it, of which one can
+// be kept.
 package sandbox
 
 import (

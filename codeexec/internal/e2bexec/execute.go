@@ -51,17 +51,11 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 	if err := workdir.CheckID(in.ExecutionID); err != nil {
 		return e.built.Result(), &cubby.Error{Code: cubby.CodeInvalidArgument, Err: err}
 	}
-	var files workdir.Packer
-	defer files.Close()
-	for _, f := range in.InputFiles {
-		if err := files.AddFile(f.Name, f.Content, 0); err != nil {
-			return e.built.Result(), execerr.Wrap("", cubby.CodeInvalidArgument, err)
-		}
-	}
-	changes, err := workdir.NewChanges(in.Collect)
+	j, err := newJob(in)
 	if err != nil {
 		return e.built.Result(), err
 	}
+	defer j.files.Close()
 	over, err := x.h.begin()
 	if err != nil {
 		return e.built.Result(), err
@@ -80,22 +74,51 @@ func (x *core) execute(ctx context.Context, in codeexec.CodeExecutionInput) (cod
 		return e.built.Result(), err
 	}
 	defer done()
-	if len(in.InputFiles) > 0 {
-		err = e.put(ctx, &files)
+	err = e.perform(ctx, j)
+	return e.result(), err
+}
+
+// job is what an execution is to do.
+type job struct {
+	in      codeexec.CodeExecutionInput
+	files   *workdir.Packer  // the input files; the caller closes it
+	changes *workdir.Changes // to collect; nil where nothing is
+}
+
+func newJob(in codeexec.CodeExecutionInput) (*job, error) {
+	j := &job{in: in, files: &workdir.Packer{}}
+	for _, f := range in.InputFiles {
+		if err := j.files.AddFile(f.Name, f.Content, 0); err != nil {
+			j.files.Close()
+			return nil, execerr.Wrap("", cubby.CodeInvalidArgument, err)
+		}
 	}
-	if changes != nil && err == nil {
-		err = e.begin(ctx, changes)
+	var err error
+	if j.changes, err = workdir.NewChanges(in.Collect); err != nil {
+		j.files.Close()
+		return nil, err
 	}
-	for _, block := range in.Blocks() {
+	return j, nil
+}
+
+// perform does it, in the conversation and the sandbox that the execution has entered.
+func (e *execution) perform(ctx context.Context, j *job) (err error) {
+	if len(j.in.InputFiles) > 0 {
+		err = e.put(ctx, j.files)
+	}
+	if j.changes != nil && err == nil {
+		err = e.begin(ctx, j.changes)
+	}
+	for _, block := range j.in.Blocks() {
 		if err != nil {
 			break
 		}
 		err = e.block(ctx, block)
 	}
-	if changes != nil && err == nil {
-		err = e.collect(ctx, changes)
+	if j.changes != nil && err == nil {
+		err = e.collect(ctx, j.changes)
 	}
-	return e.result(), err
+	return err
 }
 
 // result returns the result, with what was lost and which state there is now.
