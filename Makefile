@@ -61,7 +61,7 @@ bench: build ## Measure runs against a bare interpreter, and the server against 
 	$(GO) run ./cmd/internal/bench -life -cubby bin/cubby
 
 .PHONY: soak
-soak: build ## Repeat the sandbox tests for half an hour, and fuzz each parser of hostile input
+soak: build ## Repeat the sandbox tests for half an hour, then a thousand lives of sandboxes, and fuzz each parser of hostile input
 	scripts/soak
 
 .PHONY: lint

@@ -127,7 +127,7 @@ func inventory(dir string, began int64) []string {
 func sandboxMemory() []string {
 	type file struct{ device, inode uint64 }
 	alive, held := map[file]bool{}, map[file]string{}
-	for _, pid := range family(os.Getpid()) {
+	for _, pid := range Family(os.Getpid()) {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
@@ -153,15 +153,15 @@ func sandboxMemory() []string {
 	return slices.Collect(maps.Values(held))
 }
 
-// family is a process and all that are below it.
-func family(pid int) []int {
+// Family is a process and all that are below it.
+func Family(pid int) []int {
 	all := []int{pid}
 	files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "children"))
 	for _, file := range files {
 		b, _ := os.ReadFile(file)
 		for _, field := range strings.Fields(string(b)) {
 			if child, err := strconv.Atoi(field); err == nil {
-				all = append(all, family(child)...)
+				all = append(all, Family(child)...)
 			}
 		}
 	}
