@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"sync"
 	"time"
@@ -50,7 +52,7 @@ func (s *Sandbox) Fork(ctx context.Context, n int, timeout time.Duration) ([]For
 			}
 			defer m.thaw()
 			scratch, err = s.saveScratch(ctx, m)
-			return err
+			return s.notFoundIfEnded(err)
 		case StatePaused:
 			return nil
 		}
@@ -66,6 +68,9 @@ func (s *Sandbox) Fork(ctx context.Context, n int, timeout time.Duration) ([]For
 	image, err := s.host.describe(s.ID)
 	if err == nil {
 		err = imageError(s.ID, s.host.cfg.Images.Use(ctx, s.ID, func(dir string) error { return copyFrom(dir, image) }))
+	}
+	if errors.Is(err, fs.ErrNotExist) && copies == nil && s.State() != StatePaused {
+		return s.Fork(ctx, n, timeout) // it was resumed, or has ended, before the image was looked at
 	}
 	return copies, s.endIfDamaged(err)
 }

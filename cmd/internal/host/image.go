@@ -154,7 +154,8 @@ func imageError(id string, err error) error {
 }
 
 // endIfDamaged ends the sandbox if its image is not what was written, and sets that
-// apart for whoever wants to look at it. It returns err.
+// apart for whoever wants to look at it. Its error then says to the client that the
+// sandbox has ended, and why.
 func (s *Sandbox) endIfDamaged(err error) error {
 	if !errors.Is(err, ErrDamagedImage) && !errors.Is(err, engine.ErrDamaged) {
 		return err
@@ -164,7 +165,7 @@ func (s *Sandbox) endIfDamaged(err error) error {
 	}
 	s.host.log.Error("image of a sandbox is damaged, and was set apart", "sandbox_id", s.ID, "err", err)
 	s.beginEnd("its image is damaged: " + err.Error())
-	return err
+	return &fault.Error{Code: fault.NotFound, Err: fmt.Errorf("sandbox %s has ended: its image is damaged: %w", s.ID, err)}
 }
 
 // retireImage takes its name from an image, if there is one.

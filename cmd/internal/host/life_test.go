@@ -328,7 +328,7 @@ func TestRollback(t *testing.T) {
 		t.Error("without a machine")
 	}
 	<-s.Done()
-	if ended := recorder.history(s.ID).ended; len(ended) != 1 || !strings.Contains(ended[0], "it could not be rolled back") {
+	if ended := recorder.history(s.ID).ended; len(ended) != 1 || !strings.HasSuffix(ended[0], "it could not be rolled back") {
 		t.Errorf("%q", ended)
 	}
 }
@@ -623,7 +623,7 @@ func TestDamagedImage(t *testing.T) {
 		}
 		return nil
 	})
-	if err := s.Resume(t.Context(), ResumeOptions{}); !errors.Is(err, ErrDamagedImage) {
+	if err := s.Resume(t.Context(), ResumeOptions{}); !errors.Is(err, ErrDamagedImage) || fault.CodeOf(err) != fault.NotFound {
 		t.Error(err)
 	}
 	<-s.Done()
@@ -632,5 +632,102 @@ func TestDamagedImage(t *testing.T) {
 	}
 	if names := images.Names(); !slices.Equal(names, []string{s.ID + ".apart"}) {
 		t.Errorf("%q", names)
+	}
+}
+
+// TestEndDuringCopy: a call whose sandbox ends while it is written says that it has ended.
+func TestEndDuringCopy(t *testing.T) {
+	for name, copyOf := range map[string]func(*Sandbox) error{
+		"fork":     func(s *Sandbox) error { _, err := s.Fork(t.Context(), 1, 0); return err },
+		"snapshot": func(s *Sandbox) error { _, err := s.Snapshot(t.Context(), SnapshotRequest{}); return err },
+	} {
+		for how, end := range map[string]func(*Sandbox, *hosttest.Engine){
+			"killed": func(s *Sandbox, _ *hosttest.Engine) { go s.Kill() },
+			"died":   func(_ *Sandbox, eng *hosttest.Engine) { last(eng).Die("of something") },
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				eng := &hosttest.Engine{}
+				h, _ := newPausing(t, eng, nil)
+				s := mustCreate(t, h, 60)
+				eng.Save = func(context.Context, engine.Spec) error {
+					end(s, eng)
+					for last(eng).Closed() == 0 { // a checkpoint ends with its machine
+						time.Sleep(time.Millisecond)
+					}
+					return engine.ErrEnded
+				}
+				if err := copyOf(s); !errors.Is(err, ErrNotFound) {
+					t.Errorf("%v", err)
+				}
+				<-s.Done()
+				if names := imageNames(t, h); len(names) != 0 {
+					t.Errorf("left: %q", names)
+				}
+			})
+		}
+	}
+}
+
+// TestDeletedMeanwhile: a snapshot that is deleted between the look at its record and at
+// its image is not there for who wanted it, and no failure of the server.
+func TestDeletedMeanwhile(t *testing.T) {
+	for _, method := range []string{"Describe", "Use"} {
+		for name, use := range map[string]func(*Host, *Sandbox) error{
+			"created of": func(h *Host, _ *Sandbox) error {
+				var req CreateRequest
+				req.TemplateID = "mine"
+				_, err := h.Create(t.Context(), req)
+				return err
+			},
+			"rolled back to": func(_ *Host, s *Sandbox) error { return s.Rollback(t.Context(), "mine") },
+		} {
+			t.Run(method+" "+name, func(t *testing.T) {
+				eng := &hosttest.Engine{}
+				h, _ := newPausing(t, eng, nil)
+				s := mustCreate(t, h, 60)
+				if _, err := s.Snapshot(t.Context(), SnapshotRequest{Name: "mine"}); err != nil {
+					t.Fatal(err)
+				}
+				var once sync.Once
+				h.cfg.Images.(*hosttest.Images).SetFail(func(called string) error {
+					if called == method {
+						once.Do(func() {
+							if err := h.DeleteSnapshot(t.Context(), "", "mine"); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					return nil
+				})
+				if err := use(h, s); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "mine") {
+					t.Errorf("%v", err)
+				}
+				check(t, s, eng, StateRunning)
+			})
+		}
+	}
+}
+
+// TestForkOfOneThatIsResumed: copies of a paused sandbox that is resumed before its image
+// is looked at are made of the machine that it has then.
+func TestForkOfOneThatIsResumed(t *testing.T) {
+	eng := &hosttest.Engine{}
+	h, _ := newPausing(t, eng, nil)
+	s := mustCreate(t, h, 60)
+	last(eng).SetMemory("x = 42")
+	if err := s.Pause(t.Context(), PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	images := h.cfg.Images.(*hosttest.Images)
+	images.SetFail(func(called string) error {
+		if called == "Use" {
+			images.SetFail(nil)
+			return s.Resume(t.Context(), ResumeOptions{})
+		}
+		return nil
+	})
+	copies, err := s.Fork(t.Context(), 1, 0)
+	if err != nil || copies[0].Err != nil || last(eng).Memory() != "x = 42" || s.State() != StateRunning {
+		t.Errorf("%v, %+v", err, copies)
 	}
 }

@@ -174,6 +174,15 @@ func (m *machine) thaw() {
 	}
 }
 
+// notFoundIfEnded is err, of an image that was being made, or ErrNotFound if the sandbox's
+// end is why there is none.
+func (s *Sandbox) notFoundIfEnded(err error) error {
+	if err == nil || s.ctx.Err() == nil && !errors.Is(err, engine.ErrEnded) {
+		return err
+	}
+	return ErrNotFound
+}
+
 // goOn makes a sandbox that could not be paused run again. An image that it cannot
 // remove a start after a kill would take for the sandbox; a filesystem that refuses that
 // is reported, and does not end what runs.

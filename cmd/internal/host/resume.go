@@ -111,10 +111,19 @@ func (s *Sandbox) restoreFrom(ctx context.Context, id string, image manifest, op
 	case old == nil:
 		return s.stayPaused(err)
 	case closed:
-		s.beginEnd("it could not be rolled back: " + err.Error())
+		s.beginEnd(notRolledBack(err))
 		return err
 	}
 	return s.stayRunning(old, err)
+}
+
+// notRolledBack is why a sandbox ended whose machine was closed for a rollback: with what
+// went wrong if that is for who reads the reason.
+func notRolledBack(why error) string {
+	if IsForClient(why) {
+		return "it could not be rolled back: " + why.Error()
+	}
+	return "it could not be rolled back"
 }
 
 // letGo closes the machine that another one is to follow.

@@ -3,9 +3,7 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	"github.com/cubby-sandbox/cubby/internal/fault"
 	"github.com/cubby-sandbox/cubby/internal/protocol"
 )
 
@@ -18,7 +16,7 @@ func (s *Sandbox) Rollback(ctx context.Context, ref string) error {
 	h := s.host
 	snapshot, err := h.cfg.Snapshots.Snapshot(ctx, s.TeamID, ref)
 	if errors.Is(err, ErrNotFound) {
-		return &fault.Error{Code: fault.NotFound, Err: fmt.Errorf("snapshot '%s' not found", ref)}
+		return unknownSnapshot(ref)
 	}
 	if err != nil {
 		return own(err)
@@ -26,7 +24,7 @@ func (s *Sandbox) Rollback(ctx context.Context, ref string) error {
 	if snapshot.Limits.DiskMB != s.Limits.DiskMB && !snapshot.FilesOnly {
 		return invalid("snapshot '%s' is of a sandbox with a disk of %d MB, this one has %d MB", ref, snapshot.Limits.DiskMB, s.Limits.DiskMB)
 	}
-	return s.change(ctx, func(ctx context.Context) error {
+	err = s.change(ctx, func(ctx context.Context) error {
 		image, err := h.describe(snapshot.ID)
 		if err != nil {
 			return err
@@ -47,4 +45,5 @@ func (s *Sandbox) Rollback(ctx context.Context, ref string) error {
 		}
 		return wrongState(s.ID, state, StateResuming)
 	})
+	return h.unlessDeleted(ctx, snapshot, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -143,7 +144,7 @@ func (s *Sandbox) saveAs(ctx context.Context, image string, filesOnly *bool) err
 		}
 		err := s.save(ctx, m, image, s.alike(), *filesOnly)
 		m.thaw()
-		return err
+		return s.notFoundIfEnded(err)
 	case StatePaused:
 		paused, err := h.describe(s.ID)
 		if err != nil {
@@ -184,7 +185,7 @@ func (h *Host) namesOf(ctx context.Context, teamID, text string) ([]string, erro
 func (h *Host) planOfSnapshot(ctx context.Context, snapshot Snapshot) (plan, error) {
 	image, err := h.describe(snapshot.ID)
 	if err != nil {
-		return plan{}, err
+		return plan{}, h.unlessDeleted(ctx, snapshot, err)
 	}
 	t, err := h.templateOf(ctx, snapshot.TeamID, image, image.FilesOnly)
 	if err != nil {
@@ -197,11 +198,26 @@ func (h *Host) planOfSnapshot(ctx context.Context, snapshot Snapshot) (plan, err
 	}
 	p.record.Env = snapshot.Env
 	p.use = func(ctx context.Context, start func(startMachine) error) error {
-		return imageError(snapshot.ID, h.cfg.Images.Use(ctx, snapshot.ID, func(dir string) error {
-			return start(h.restoring(dir, image.FilesOnly))
-		}))
+		err := h.cfg.Images.Use(ctx, snapshot.ID, func(dir string) error { return start(h.restoring(dir, image.FilesOnly)) })
+		return h.unlessDeleted(ctx, snapshot, imageError(snapshot.ID, err))
 	}
 	return p, nil
+}
+
+// unlessDeleted is err, of a use of a snapshot's image, or that there is no such snapshot
+// if it was deleted since it was looked up.
+func (h *Host) unlessDeleted(ctx context.Context, s Snapshot, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, gone := h.cfg.Snapshots.Snapshot(ctx, s.TeamID, s.ID); !errors.Is(gone, ErrNotFound) {
+		return err
+	}
+	return unknownSnapshot(s.Ref())
+}
+
+func unknownSnapshot(ref string) error {
+	return &fault.Error{Code: fault.NotFound, Err: fmt.Errorf("snapshot '%s' not found", ref)}
 }
 
 // ListSnapshots returns a team's snapshots, newest first; those of the same moment by id.
