@@ -271,7 +271,8 @@ func TestKeepOptions(t *testing.T) {
 	}
 	_, s := (&life{state: "paused"}).sandbox(t)
 	info, err := s.Info(t.Context())
-	if err != nil || !info.AutoPause || !info.AutoResume || info.IdleTimeout != 90*time.Second || info.Instance != (cubby.Instance{Memory: 3, Files: 2}) {
+	if err != nil || !info.AutoPause || !info.AutoResume || info.IdleTimeout != 90*time.Second ||
+		info.Instance != (cubby.Instance{Memory: 3, Files: 2}) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	_, s = (&life{state: "paused", foreign: true}).sandbox(t)

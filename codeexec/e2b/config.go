@@ -174,7 +174,8 @@ func (c Config) languages() []string {
 func (c Config) resolve(makes bool) (x e2bexec.Config, release func(), err error) {
 	x = e2bexec.Config{
 		Client: c.Client, Backend: cmp.Or(c.Backend, "e2b"), ID: c.SandboxID, Keep: c.KeepSandbox,
-		IdleTimeout: c.IdleTimeout, PauseAfter: c.PauseAfter, SandboxTimeout: c.SandboxTimeout, ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
+		IdleTimeout: c.IdleTimeout, PauseAfter: c.PauseAfter, SandboxTimeout: c.SandboxTimeout,
+		ExecutionTimeout: c.Timeout, MaxOutput: c.MaxOutput,
 		Limits: c.Limits, Network: c.Network, Packages: c.Packages, Env: c.Env, MaxContexts: c.MaxKernels,
 		User: c.User, Root: cmp.Or(c.WorkspaceRoot, DefaultWorkspaceRoot),
 		Persist: c.PersistentWorkspaces, HostBase: c.HostInputs, Delimiters: c.Delimiters, Languages: c.languages(),

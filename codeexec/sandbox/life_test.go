@@ -131,7 +131,8 @@ func TestTry(t *testing.T) {
 	}
 	defer trial.Close()
 	for i, want := range []string{"[1, 2]\n", "ZeroDivisionError", "one"} {
-		if r := trial.Results()[i]; r.Err != nil || !strings.Contains(r.Output, want) || r.StateLost || (i == 1) != (r.Outcome == codeexec.OutcomeFailed) {
+		if r := trial.Results()[i]; r.Err != nil || !strings.Contains(r.Output, want) || r.StateLost ||
+			(i == 1) != (r.Outcome == codeexec.OutcomeFailed) {
 			t.Errorf("way %d: %+v", i, r)
 		}
 	}
