@@ -226,3 +226,41 @@ func TestAutoPause(t *testing.T) {
 		t.Errorf("woken: %+v", ex)
 	}
 }
+
+// TestMuchMemory: memory and files of hundreds of megabytes, which are read while code
+// runs again, are whole after a resume, also if the next pause or copy comes at once, and
+// what they are read from is gone.
+func TestMuchMemory(t *testing.T) {
+	c := open(t)
+	ctx := moving(t)
+	sbx, err := c.Create(ctx, cubby.WithLimits(cubby.Limits{Memory: 1 << 30, Disk: 1 << 30}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const digest = "print(hashlib.sha256(kept).hexdigest(), hashlib.sha256(open('kept', 'rb').read()).hexdigest())"
+	want := run(t, sbx, "import hashlib, os\nkept = os.urandom(200 << 20)\nopen('kept', 'wb').write(kept[:50 << 20])\n"+digest).Stdout
+	same := func(what string, sbx *cubby.Sandbox) {
+		t.Helper()
+		if got := run(t, sbx, digest).Stdout; got != want {
+			t.Errorf("%s: %q, and not %q", what, got, want)
+		}
+	}
+	for range 2 { // the second pause comes while pages are read
+		if err := sbx.Pause(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if sbx, err = c.Connect(ctx, sbx.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copies, err := sbx.Fork(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("the copy", copies[0])
+	same("the source", sbx)
+	if err := sbx.Kill(ctx); err != nil {
+		t.Error(err)
+	}
+	same("the copy alone", copies[0])
+}
