@@ -111,8 +111,14 @@ func imageError(err error) error {
 	if _, ok := errors.AsType[*images.CorruptError](err); ok {
 		return fmt.Errorf("%w: %w", host.ErrDamagedImage, err)
 	}
-	if _, ok := errors.AsType[*images.RoomError](err); ok {
-		return &fault.Error{Code: fault.NoSpace, Err: err,
+	if room, ok := errors.AsType[*images.RoomError](err); ok {
+		// The client is not told of the machine's folders.
+		const mib = 1 << 20
+		why := errors.New("there is no room for an image")
+		if room.Need > 0 {
+			why = fmt.Errorf("there is no room for an image of %d MiB, %d MiB are left", (room.Need+mib-1)/mib, room.Free/mib)
+		}
+		return &fault.Error{Code: fault.NoSpace, Err: why,
 			Hint: "remove paused sandboxes or snapshots that are not needed, or have the server's owner give images more room"}
 	}
 	var key *images.KeyError

@@ -77,10 +77,10 @@ client = socket.create_connection(listener.getsockname())`)
 		says   string
 	}{
 		// The first file that does not fit is another each time.
-		{name: "a disk of nothing", dir: func(t *testing.T) string { return disk(t, "size=4k", 0) }, says: "no space left on device"},
-		{name: "a disk for the state", dir: func(t *testing.T) string { return disk(t, "size=1m", 0) }, says: "no space left on device"},
-		{name: "a disk for the files", dir: func(t *testing.T) string { return disk(t, "size=6m", 0) }, memory: true, says: "no space left on device"},
-		{name: "a disk without names", dir: func(t *testing.T) string { return disk(t, "nr_inodes=3", 0) }, says: "no space left on device"},
+		{name: "a disk of nothing", dir: func(t *testing.T) string { return disk(t, "size=4k", 0) }, want: unix.ENOSPC},
+		{name: "a disk for the state", dir: func(t *testing.T) string { return disk(t, "size=1m", 0) }, want: unix.ENOSPC},
+		{name: "a disk for the files", dir: func(t *testing.T) string { return disk(t, "size=6m", 0) }, memory: true, want: unix.ENOSPC},
+		{name: "a disk without names", dir: func(t *testing.T) string { return disk(t, "nr_inodes=3", 0) }, want: unix.ENOSPC},
 		{name: "a disk that cannot be written", dir: func(t *testing.T) string { return disk(t, "", unix.MS_RDONLY) }, says: "read-only file system"},
 		{name: "a folder that is not there", dir: func(t *testing.T) string { return filepath.Join(t.TempDir(), "away") }, want: fs.ErrNotExist},
 		{name: "a folder with a file", dir: func(t *testing.T) string {

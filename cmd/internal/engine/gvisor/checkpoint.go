@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -40,10 +41,19 @@ func (m *machine) Checkpoint(ctx context.Context, dir string, opts engine.Checkp
 			defer func() { err = errors.Join(err, m.call(boot.ContMgrResume, nil)) }()
 		}
 		if err := m.write(ctx, dir, opts); err != nil {
-			return errors.Join(err, empty(dir))
+			return errors.Join(diskFull(err), empty(dir))
 		}
 		return nil
 	})
+}
+
+// diskFull makes ENOSPC of what the machine's kernel says of a file system that is full: its
+// errors come as text, of many lines where what it could not write was its own state.
+func diskFull(err error) error {
+	if errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
+		return err
+	}
+	return fmt.Errorf("the sandbox's kernel could not write it: %w", unix.ENOSPC)
 }
 
 // call is one to the machine's kernel that only the machine's end gives up.
