@@ -51,6 +51,9 @@ type CheckpointOptions struct {
 	// FilesOnly writes what is below "/" without the memory. File systems of their
 	// own, such as /dev/shm and /run, are memory.
 	FilesOnly bool
+	// MemoryOnly leaves out what only a restore with RestoreOptions.FilesOnly needs: for
+	// a checkpoint that is restored at once, by the same engine.
+	MemoryOnly bool
 }
 
 // Pauser is a Machine that can be stopped for a while. Its memory stays taken.

@@ -95,7 +95,7 @@ func (s *Sandbox) saveScratch(ctx context.Context, m *machine) (*scratch, error)
 	if err != nil {
 		return nil, imageError(s.ID, err)
 	}
-	if err := m.Machine.(engine.Checkpointer).Checkpoint(ctx, dir, engine.CheckpointOptions{}); err != nil {
+	if err := m.Machine.(engine.Checkpointer).Checkpoint(ctx, dir, engine.CheckpointOptions{MemoryOnly: true}); err != nil {
 		remove()
 		return nil, imageError(s.ID, err)
 	}

@@ -74,6 +74,13 @@ func (s Suite) testFilesOnly(t *testing.T) {
 	m.must(t, "", writeFiles)
 	want, boot := m.must(t, "", describeFiles), m.must(t, "", bootID)
 	memory, files := checkpointOf(t, m0, engine.CheckpointOptions{}), checkpointOf(t, m0, engine.CheckpointOptions{FilesOnly: true})
+	alone := checkpointOf(t, m0, engine.CheckpointOptions{MemoryOnly: true})
+	if err := restorer.Check(alone, engine.RestoreOptions{}); err != nil {
+		t.Errorf("memory alone: %v", err)
+	}
+	if err := restorer.Check(alone, engine.RestoreOptions{FilesOnly: true}); !errors.Is(err, engine.ErrNotSupported) {
+		t.Errorf("files of a checkpoint of memory alone: %v", err)
+	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}

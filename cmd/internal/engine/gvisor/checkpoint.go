@@ -75,7 +75,8 @@ func (m *machine) write(ctx context.Context, dir string, opts engine.CheckpointO
 			return fmt.Errorf("what its programs have open: %w", err)
 		}
 	}
-	if m.engine.keepsFiles() {
+	files := m.engine.keepsFiles() && !opts.MemoryOnly
+	if files {
 		if err := m.writeFiles(dir, opts.FilesOnly); err != nil {
 			return fmt.Errorf("files: %w", err)
 		}
@@ -87,7 +88,7 @@ func (m *machine) write(ctx context.Context, dir string, opts engine.CheckpointO
 		if err := m.writeMemory(dir); err != nil {
 			return fmt.Errorf("memory: %w", err)
 		}
-		if m.engine.keepsFiles() {
+		if files {
 			if err := shareMemorysPages(dir); err != nil {
 				return fmt.Errorf("files in the memory: %w", err)
 			}
