@@ -172,7 +172,7 @@ type createConfig struct {
 // WithTemplate names what the sandbox is made of: a template, whose files it begins with,
 // or the ID of a [Snapshot], whose memory and files it has; without it
 // [DefaultTemplate]. One of a snapshot has an id, tokens and rules of its own,
-// connections to the outside are reset, and random numbers differ between two of them;
+// connections to the outside have ended, and random numbers differ between two of them;
 // its limits are the snapshot's, and its variables of [WithSandboxEnv], unless it asks
 // for others. With a snapshot's memory, the size of the disk cannot be another.
 func WithTemplate(id string) CreateOption {

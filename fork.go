@@ -18,7 +18,7 @@ type ForkOption interface{ applyFork(*protocol.ForkSandbox) }
 // Fork makes n copies of the sandbox, 1 to [MaxForks]: each has its memory, so that
 // variables are there and what runs goes on in each, its files, rules and labels, and an
 // id and tokens of its own. A sandbox that runs stands still while it is written, and
-// goes on with its connections; in the copies connections to the outside are reset, and
+// goes on with its connections; in the copies connections to the outside have ended, and
 // random numbers differ. One that is paused stays so. Copies live for [WithTimeout], or
 // five minutes.
 //
