@@ -238,3 +238,37 @@ func TestExpiresOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestDeadlineOfASetClock: what decides about a sandbox's end is a reading of the monotonic
+// clock, which nobody sets: after a create, a change, a resume and a rollback.
+func TestDeadlineOfASetClock(t *testing.T) {
+	h, _ := newPausing(t, &hosttest.Engine{}, nil)
+	s := mustCreate(t, h, 60)
+	snapshot, err := s.Snapshot(t.Context(), SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name string
+		call func() error
+	}{
+		{"create", func() error { return nil }},
+		{"set timeout", func() error { return s.SetTimeout(t.Context(), time.Hour) }},
+		{"extend", func() error { return s.Extend(t.Context(), 2*time.Hour) }},
+		{"pause and resume", func() error {
+			return errors.Join(s.Pause(t.Context(), PauseOptions{}), s.Resume(t.Context(), ResumeOptions{Timeout: time.Hour}))
+		}},
+		{"rollback", func() error { return s.Rollback(t.Context(), snapshot.Ref()) }},
+	} {
+		if err := step.call(); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		deadline := s.deadline
+		s.mu.Unlock()
+		// Without a monotonic reading String has no "m=", and time.Until goes by the wall clock.
+		if !strings.Contains(deadline.String(), " m=+") || deadline.Equal(time.Time{}) {
+			t.Errorf("after %s it is %v", step.name, deadline)
+		}
+	}
+}
