@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/cubby-sandbox/cubby/internal/protocol"
@@ -39,6 +40,7 @@ func (s *Sandbox) refusals(ctx context.Context, before time.Duration) []Refusal 
 	if !s.cubby || ctx.Err() != nil {
 		return nil
 	}
+	began := time.Now().Add(-before)
 	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
 	defer cancel()
 	// The two clocks may differ: a time is said by how long ago it was.
@@ -48,10 +50,11 @@ func (s *Sandbox) refusals(ctx context.Context, before time.Duration) []Refusal 
 		s.client.log.Debug("what the network refused is not known", "sandbox_id", s.id, "err", err)
 		return nil
 	}
+	old := s.told.before(began, answer.Flows)
 	var out []Refusal
 	seen := map[string]bool{}
 	for _, f := range answer.Flows {
-		if f.Allowed {
+		if f.Allowed || !f.Time.After(old) {
 			continue
 		}
 		host, port, err := net.SplitHostPort(f.Addr)
@@ -73,4 +76,29 @@ func (s *Sandbox) refusals(ctx context.Context, before time.Duration) []Refusal 
 		out = append(out, r)
 	}
 	return out
+}
+
+// toldFlows remembers what the last question about flows was told, so that code which runs
+// right after it is not told the same.
+type toldFlows struct {
+	mu     sync.Mutex
+	asked  time.Time // when the last answer came
+	newest time.Time // of its flows, by the server's clock
+}
+
+// before is the time of the newest flow that was told before some code began; zero if none
+// was. It remembers flows, which were told just now.
+func (t *toldFlows) before(began time.Time, flows []protocol.Flow) (newest time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked.Before(began) {
+		newest = t.newest
+	}
+	t.asked = time.Now()
+	for _, f := range flows {
+		if f.Time.After(t.newest) {
+			t.newest = f.Time
+		}
+	}
+	return newest
 }

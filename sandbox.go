@@ -23,6 +23,7 @@ type Sandbox struct {
 	unenforced []string
 	cubby      bool        // the server is a Cubby: it says what limits it keeps
 	programs   atomic.Bool // the server is known to take standard input and arguments of code
+	told       toldFlows
 }
 
 // closeTimeout bounds Close, which has no context.

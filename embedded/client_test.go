@@ -92,9 +92,6 @@ func TestLifecycle(t *testing.T) {
 	if used, err := sbx.Metrics(ctx, time.Time{}, begun); err != nil || len(used) != 0 {
 		t.Errorf("measured before it was there: %v, %v", used, err)
 	}
-	if err := sbx.Pause(ctx); cubby.CodeOf(err) != cubby.CodeUnimplemented {
-		t.Errorf("this version pauses? %v", err)
-	}
 	again, err := c.Connect(ctx, sbx.ID())
 	if err != nil {
 		t.Fatal(err)
