@@ -363,9 +363,10 @@ func TestTrpcAgentGo(t *testing.T) {
 		if again.ID != c.ID || again.ClientID != c.ClientID {
 			t.Errorf("%+v", again)
 		}
-		if a := c.control(t, "POST", "/sandboxes/"+c.ID+"/pause", nil); a.Status != 501 {
+		if a := c.control(t, "POST", "/sandboxes/"+c.ID+"/pause", nil); a.Status != 204 {
 			t.Errorf("pause: %v", a)
 		}
+		c.control(t, "POST", "/sandboxes/"+c.ID+"/connect", `{"timeout":300}`).decode(t, 201, &again)
 		c.bash(t, "rm -rf "+quote(dir))
 		if a := c.control(t, "DELETE", "/sandboxes/"+c.ID, nil); a.Status >= 400 {
 			t.Errorf("kill: %v", a)
