@@ -196,7 +196,8 @@ func (k *killing) check(s *server, name, source string) {
 		if err := json.Unmarshal(a.Body, &b); err != nil {
 			t.Fatal(err)
 		}
-		if got := call(t, http.DefaultClient, "POST", s.URL+"/execute", map[string]string{"code": "x"}, b.routed(portCode)...); !strings.Contains(string(got.Body), source) {
+		if got := call(t, http.DefaultClient, "POST", s.URL+"/execute", map[string]string{"code": "x"},
+			b.routed(portCode)...); !strings.Contains(string(got.Body), source) {
 			if gone := k.api(s, "GET", "/sandboxes/"+b.ID, nil); gone.Status != http.StatusNotFound {
 				t.Errorf("%s: %s has lost its memory: %d %s", name, b.ID, got.Status, got.Body)
 			}
