@@ -31,10 +31,11 @@ func (s *Sandbox) Fork(ctx context.Context, n int, timeout time.Duration) ([]For
 		return nil, invalid("count must be between 1 and %d", MaxForks)
 	}
 	var copies []Forked
+	var source Record
 	copyFrom := func(dir string, image manifest) error {
 		t, err := s.host.templateOf(ctx, s.TeamID, image, image.FilesOnly)
 		if err == nil {
-			copies = s.copies(ctx, dir, image, t, n, timeout)
+			copies = s.host.copies(ctx, source, dir, image, t, n, timeout)
 		}
 		return err
 	}
@@ -43,6 +44,7 @@ func (s *Sandbox) Fork(ctx context.Context, n int, timeout time.Duration) ([]For
 	err := s.change(ctx, func(ctx context.Context) (err error) {
 		s.mu.Lock()
 		m, state := s.machine, s.record.State
+		source = s.record // whose rules and variables an end takes away, which no copy may miss
 		s.mu.Unlock()
 		switch state {
 		case StateRunning:
@@ -102,19 +104,18 @@ func (s *Sandbox) saveScratch(ctx context.Context, m *machine) (*scratch, error)
 	return &scratch{dir, m.manifest(used, false), remove}, nil
 }
 
-// copies makes copies of the sandbox from its image in dir.
-func (s *Sandbox) copies(ctx context.Context, dir string, image manifest, t Template, n int, timeout time.Duration) []Forked {
-	h := s.host
+// copies makes copies of a sandbox, as source says that it was, from its image in dir.
+func (h *Host) copies(ctx context.Context, source Record, dir string, image manifest, t Template, n int, timeout time.Duration) []Forked {
 	if timeout == 0 {
-		timeout = s.Lifecycle.Timeout
+		timeout = source.Lifecycle.Timeout
 	}
 	out := make([]Forked, n)
 	var all sync.WaitGroup
 	for i := range out {
 		all.Go(func() {
-			r := s.Record()
-			r = Record{
-				Identity: r.Identity, Instance: Instance{Memory: 1, Files: 1}, AllowInternetAccess: r.AllowInternetAccess, Network: r.Network,
+			r := Record{
+				Identity: source.Identity, Instance: Instance{Memory: 1, Files: 1},
+				AllowInternetAccess: source.AllowInternetAccess, Network: source.Network,
 			}
 			r.ID, r.PublicID, r.Generation = newID("i"), newID("p"), 1
 			r.Lifecycle.Timeout, r.Metadata = timeout, maps.Clone(r.Metadata)

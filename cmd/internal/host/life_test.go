@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cubby-sandbox/cubby/cmd/internal/egress"
 	"github.com/cubby-sandbox/cubby/cmd/internal/engine"
 	"github.com/cubby-sandbox/cubby/cmd/internal/host/hosttest"
 	"github.com/cubby-sandbox/cubby/cmd/internal/secret"
@@ -732,5 +734,46 @@ func TestForkOfOneThatIsResumed(t *testing.T) {
 	copies, err := s.Fork(t.Context(), 1, 0)
 	if err != nil || copies[0].Err != nil || last(eng).Memory() != "x = 42" || s.State() != StateRunning {
 		t.Errorf("%v, %+v", err, copies)
+	}
+}
+
+// endingTemplates ends a sandbox when they are asked for a template.
+type endingTemplates struct {
+	Templates
+	s *Sandbox
+}
+
+func (e endingTemplates) Resolve(ctx context.Context, teamID, ref string) (Template, error) {
+	if err := e.s.Kill(); err != nil {
+		return Template{}, err
+	}
+	return e.Templates.Resolve(ctx, teamID, ref)
+}
+
+// TestForkKeepsRules: a source that ends while its copies are made takes neither its rules
+// nor its variables from them: without rules they would be open.
+func TestForkKeepsRules(t *testing.T) {
+	c := &cards{rules: map[string]egress.Rules{}}
+	eng := &hosttest.Engine{}
+	h, _ := newPausing(t, eng, func(cfg *Config) { cfg.Networks, cfg.OpenNetwork = c, true })
+	req := CreateRequest{}
+	req.Network, req.EnvVars = &protocol.Network{DenyOut: []string{"0.0.0.0/0"}}, map[string]string{"COLOUR": "green"}
+	s, err := h.Create(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := c.of(s.ID)
+	h.cfg.Templates = endingTemplates{h.cfg.Templates, s} // which is asked when the image is written
+	copies, err := s.Fork(t.Context(), 1, 0)
+	if err != nil || copies[0].Err != nil {
+		t.Fatalf("%v, %+v", err, copies)
+	}
+	got, _ := c.of(copies[0].Sandbox.ID)
+	if !reflect.DeepEqual(got, want) || got.Open && len(got.Deny) == 0 || last(eng).Init().EnvVars["COLOUR"] != "green" {
+		t.Errorf("the copy has the rules %+v, its source had %+v; %v", got, want, last(eng).Init().EnvVars)
+	}
+	// Nor does a machine that is still being made get a card of a sandbox that has ended.
+	if _, err := s.rulesNow(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("rules of one that has ended: %v", err)
 	}
 }

@@ -144,6 +144,9 @@ func (h *Host) withSecrets(ctx context.Context, teamID string, rules egress.Rule
 // secret that is gone closes the hosts whose rules refer to it.
 func (s *Sandbox) rulesNow(ctx context.Context) (egress.Rules, error) {
 	r := s.Record()
+	if r.State == StateEnded {
+		return egress.Rules{}, ErrNotFound // its rules are gone, and without any it might be open
+	}
 	rules, err := s.host.rules(r.AllowInternetAccess, r.Network)
 	if err != nil {
 		return egress.Rules{}, err
