@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,11 +140,7 @@ func (f *serverFlags) completeIDs(cmd *cobra.Command, args []string, _ string) (
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		given := false
-		for _, a := range args {
-			given = given || a == info.ID
-		}
-		if !given {
+		if !slices.Contains(args, info.ID) {
 			all = append(all, cobra.CompletionWithDesc(info.ID, printable(info.Template)+", "+age(time.Since(info.StartedAt))))
 		}
 	}

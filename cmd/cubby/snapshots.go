@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -175,11 +176,7 @@ func (f *serverFlags) completeSnapshots(cmd *cobra.Command, args []string, _ str
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		given := false
-		for _, a := range args {
-			given = given || a == one.ID
-		}
-		if !given {
+		if !slices.Contains(args, one.ID) {
 			all = append(all, cobra.Completion(one.ID)) // which is printable
 		}
 	}
