@@ -64,7 +64,10 @@ type imageStore struct {
 
 func (s imageStore) Create(ctx context.Context, id string, room int64, like string, about any, write func(dir string) error) error {
 	if err := s.programs.keep(); err != nil {
-		return err
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			err = &images.RoomError{Where: imageDir}
+		}
+		return imageError(err)
 	}
 	_, err := s.Store.Create(ctx, id, images.Options{Reserve: room, Like: like, About: about}, write)
 	return imageError(err)

@@ -43,7 +43,12 @@ func openKeptPrograms(dataDir, runDir string, current guestPrograms) (k *keptPro
 		return k, nil
 	}
 	k.dir = filepath.Join(dataDir, programsDir)
-	k.keep = sync.OnceValue(func() error { return k.copyCurrent(current) })
+	var mu sync.Mutex
+	k.keep = func() error { // again after an error: a full disk may have room by now
+		mu.Lock()
+		defer mu.Unlock()
+		return k.copyCurrent(current)
+	}
 	entries, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return k, err

@@ -129,7 +129,9 @@ func (h *Host) handOut(ctx context.Context, s *Sandbox, m *machine) error {
 		return fmt.Errorf("sandbox %s is not handed out: %w", s.ID, err)
 	}
 	h.insert(s)
-	h.used[s.TemplateID] = templateUse{h.used[s.TemplateID].count + 1, s.StartedAt}
+	// Of a snapshot's sandbox it is that of its source: there are few templates.
+	used := h.used[m.template.ID]
+	h.used[m.template.ID] = templateUse{used.count + 1, s.StartedAt}
 	return nil
 }
 

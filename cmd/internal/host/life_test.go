@@ -120,6 +120,9 @@ func TestSnapshot(t *testing.T) {
 	if names := imageNames(t, h); len(names) != 0 {
 		t.Errorf("left on disk: %q", names)
 	}
+	if len(h.used) != 1 {
+		t.Errorf("snapshots that are gone are remembered: %v", h.used)
+	}
 }
 
 // TestSnapshotOfPaused: one that is paused can be copied as it is, and stays so.
